@@ -1,0 +1,56 @@
+/**
+ * What a person reads about a kernel. The word that JupyterLab's own status uses for a kernel that waits is never used here:
+ * people and tests look for it.
+ */
+
+import type { IKernelState } from './tokens';
+
+export interface IWords {
+  text: string;
+  /** The tooltip: the whole story. */
+  more: string;
+  tone: 'good' | 'busy' | 'bad';
+}
+
+/** Nothing to say of a kernel that is not ours or that the user ended. */
+export function describe(state: IKernelState | undefined): IWords | null {
+  if (state === undefined || state.phase === 'dead') {
+    return null;
+  }
+  if (!state.protected) {
+    return { text: `Not protected: ${state.why}`, more: join(state.why, state.fix), tone: 'bad' };
+  }
+  const problem = state.last_error;
+  switch (state.phase) {
+    case 'starting':
+      return { text: 'Starting…', more: 'The kernel is being started in its sandbox.', tone: 'busy' };
+    case 'lost':
+    case 'restoring':
+    case 'resuming':
+      return { text: 'Restoring…', more: 'The kernel is coming back from its last snapshot.', tone: 'busy' };
+    case 'failed':
+      return {
+        text: 'Could not be restored',
+        more: join(problem?.sentence, problem?.hint),
+        tone: 'bad'
+      };
+  }
+  const at = state.last_snapshot === null ? 'no snapshot yet' : clock(state.last_snapshot.created);
+  if (problem !== null) {
+    return { text: `Protected · ${at} · last try failed`, more: join(problem.sentence, problem.hint), tone: 'bad' };
+  }
+  const since =
+    state.last_snapshot === null
+      ? 'The first snapshot is taken when a cell has run.'
+      : `Snapshot ${String(state.last_snapshot.generation)}, taken ${new Date(state.last_snapshot.created).toLocaleString()}.`;
+  return { text: `Protected · ${at}`, more: since, tone: 'good' };
+}
+
+/** Hours and minutes on the reader's own clock. */
+export function clock(created: string): string {
+  return new Date(created).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hour12: false });
+}
+
+function join(...parts: (string | undefined)[]): string {
+  return parts.filter(part => part !== undefined && part !== '').join(' ');
+}
