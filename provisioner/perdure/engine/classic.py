@@ -1,0 +1,186 @@
+"""The classic engine: CRIU writes everything while the kernel stands still, then the kernel goes on.
+
+The stall grows with memory. It is the fallback of every faster engine and the oracle that they are tested against.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from perdure.domain.clock import Clock
+from perdure.domain.errors import KernelGone, NoRoom, PerdureError, SnapshotFailed
+from perdure.domain.record import OpenFile
+from perdure.domain.target import Target
+
+from . import connections, explain, files, rpc, tree
+from . import images as image
+from .criu import Criu
+from .limits import CaptureLimits
+from .mend import Before, mend
+from .sequence import Cancelled, Sequence
+from .worker import Worker, WorkerDied
+
+ENGINE = "classic"
+_LOG = "dump.log"
+_FREEZE_S = 10
+"""CRIU's time to stop every thread; a thread in an uninterruptible wait (a dead NFS server) makes it give up, unharmed."""
+_MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs"})
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What a capture gives, beside the image. Seconds and bytes."""
+
+    files: tuple[OpenFile, ...]
+    stdio_key: str
+    timings: dict[str, float]
+    """Step -> seconds; `unaccounted` is the rest."""
+    stall_s: float
+    """From before the first thread stops until after the last goes on, measured outside: rather too much than too little."""
+    bytes_logical: int
+    warnings: tuple[str, ...]
+    criu_version: str
+
+
+def capture(
+    target: Target, images: Path, criu: Criu, *, limits: CaptureLimits, clock: Clock, cancelled: Event | None = None
+) -> Capture:
+    """Writes an image of the kernel's tree into the folder `images` (made here, or empty), and lets the kernel go on.
+
+    Raises NoRoom (nothing was started), KernelGone (it ended by itself), SnapshotFailed (the kernel goes on, the folder is gone).
+    """
+    with Sequence(clock, cancelled) as sequence:
+        try:
+            return _capture(target, images, criu, limits, clock, cancelled, sequence)
+        except Cancelled as error:
+            raise SnapshotFailed("The snapshot was cancelled.", detail=f"before step {error}") from error
+
+
+def _capture(
+    target: Target, images: Path, criu: Criu, limits: CaptureLimits, clock: Clock, cancelled: Event | None, sequence: Sequence
+) -> Capture:
+    with sequence.step("check"):
+        if not tree.alive(target.kernel_pid):
+            raise KernelGone("The kernel has ended.", hint="There is nothing to snapshot.")
+        before = Before.of(target)
+        warnings = strays(target)
+        images.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(images.iterdir()):
+            raise SnapshotFailed("The folder for the image is not empty.", detail=str(images))
+        sequence.undo("image", lambda: shutil.rmtree(images, ignore_errors=True))
+        check_room(target, images, limits)
+
+    log = images / _LOG
+    found: tuple[OpenFile, ...] = ()
+    frozen_at = copied_s = 0.0
+
+    def hook(name: str) -> None:
+        nonlocal found, frozen_at, copied_s
+        if name == "pre-dump":
+            frozen_at = clock.monotonic()
+        elif name == "post-dump":
+            begun = clock.monotonic()
+            found = files.capture_beside(target, images, limits)
+            copied_s = clock.monotonic() - begun
+
+    folder = os.open(images, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with sequence.step("dump"):
+            sequence.undo("dump", lambda: _mend(target, before, clock))
+            with Worker(criu, target.shim_pid, [folder], clock, abort_s=limits.abort_s) as worker:
+                request = rpc.dump(folder, _LOG, ghost_bytes=limits.ghost_bytes, freeze_s=_FREEZE_S)
+                reply = worker.call(request, hook, deadline_s=limits.dump_s, cancelled=cancelled)
+                stall_s = clock.monotonic() - frozen_at
+            if not reply.success:
+                raise _failed(target, log, reply.error, "")
+    except WorkerDied as error:
+        raise _failed(target, log, "", error.stderr, error.why) from error
+    finally:
+        os.close(folder)
+    sequence.account("files", copied_s)
+    sequence.account("dump", -copied_s)
+
+    with sequence.step("connections"):
+        closed = connections.close_outside(images)
+        warnings += [f"connection to {end.remote[0]}:{end.remote[1]} will be closed" for end in closed]
+    with sequence.step("tidy"):
+        for name in (_LOG, "stats-dump"):
+            (images / name).unlink(missing_ok=True)
+        size = image.logical_bytes(images)
+    return Capture(
+        files=found,
+        stdio_key=target.stdio_key,
+        timings=sequence.timings(),
+        stall_s=stall_s,
+        bytes_logical=size,
+        warnings=tuple(warnings),
+        criu_version=criu.name,
+    )
+
+
+def check_room(target: Target, images: Path, limits: CaptureLimits) -> None:
+    """NoRoom when the image wouldn't fit on the disk, or (where that disk is memory) into memory."""
+    need = tree.memory_bytes([process.pid for process in tree.descendants(target.kernel_pid)])
+    disk = os.statvfs(images)
+    free = disk.f_bavail * disk.f_frsize
+    if free < need + limits.disk_margin_bytes:
+        raise NoRoom(
+            f"The image needs {_mib(need + limits.disk_margin_bytes)} and {images} has {_mib(free)} left.",
+            hint="Free some space there, or move Perdure's state to a larger disk.",
+        )
+    in_memory = _filesystem(images) in _MEMORY_FILESYSTEMS
+    memory = limits.memory_margin_bytes + (need if in_memory else 0)
+    available = _available_memory()
+    if available < memory:
+        raise NoRoom(
+            f"A snapshot needs {_mib(memory)} of memory and {_mib(available)} are left.",
+            hint="Free some memory; the kernel has not been touched.",
+        )
+
+
+def strays(target: Target) -> list[str]:
+    """Processes in the sandbox that are not below the kernel (daemons that cut themselves loose): an image can't hold them."""
+    below = {process.pid for process in tree.descendants(target.kernel_pid)}
+    return [
+        f"process {process.inner_pid} ({process.name}) has left the kernel's process tree and is not in the snapshot"
+        for process in tree.in_sandbox(target.shim_pid)
+        if process.pid not in below and process.state not in "ZX"
+    ]
+
+
+def _failed(target: Target, log: Path, error: str, stderr: str, why: str = "") -> PerdureError:
+    detail = explain.tail(log, stderr)
+    if not tree.alive(target.kernel_pid):
+        return KernelGone("The kernel ended while it was being saved.", detail=detail)
+    sentence = explain.first_error(log) or error or why or "CRIU gave no reason"
+    return SnapshotFailed(f"The kernel could not be saved: {sentence}", detail=detail)
+
+
+def _mend(target: Target, before: Before, clock: Clock) -> None:
+    mend(target, before, clock)
+
+
+def _available_memory() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 1 << 62
+
+
+def _filesystem(path: Path) -> str:
+    """Type of the file system that holds the folder: the longest mount point above it."""
+    best, kind = "", ""
+    resolved = str(path.resolve())
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, mount, filesystem, *_ = line.split(" ")
+        if (resolved == mount or resolved.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
+            best, kind = mount, filesystem
+    return kind
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.0f} MiB"
