@@ -23,6 +23,8 @@ LEAST = (4, 2, 0)
 FEATURES = ("pagemap_scan", "clone3_set_tid", "get_rseq_conf", "kcmp_epoll", "seccomp_suspend", "seccomp_filters")
 """What a dump or a restore of a kernel can't do without: pids of our choice, rseq, epoll sets, the sandbox's own filter."""
 PREFIXES = ("/opt/perdure/criu", "~/.local/share/perdure/criu", "/var/lib/perdure/criu", "/usr/local/lib/perdure/criu")
+_NO_PLUGINS = "/proc/sys/vm"
+"""A folder that is everywhere and never has a plugin in it; CRIU wants one that exists."""
 _CAP_SYS_RESOURCE = 24
 _INSTALL_HINT = "`perdure engine install` puts a good one into a private folder."
 _ANSWER_S = 20
@@ -103,7 +105,7 @@ def _examine(path: Path, _mtime_ns: int, _size: int) -> Criu:
 
 def environment() -> dict[str, str]:
     """CRIU's whole environment. Nobody's settings reach it, and its CUDA plugin stays out: Perdure drives the GPU itself."""
-    return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/nonexistent", "CRIU_LIBS_DIR": "/nonexistent"}
+    return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/nonexistent", "CRIU_LIBS_DIR": _NO_PLUGINS}
 
 
 def preload() -> Path | None:
