@@ -76,11 +76,14 @@ static void set_last_pid(long pid)
 	close(fd);
 }
 
-static void open_streams(void)
+static void open_streams(const struct settings *s)
 {
 	sigset_t set;
 
 	if (pipe2(output, O_CLOEXEC) || fcntl(output[0], F_SETFL, O_NONBLOCK))
+		fail("output pipe", errno);
+	/* /dev/stdout leads back to this pipe, and whoever opens it by that name has to be its owner. */
+	if (s->drop && fchown(output[1], s->uid, s->gid))
 		fail("output pipe", errno);
 	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);
@@ -231,7 +234,7 @@ _Noreturn void init_run(struct settings *s, int go)
 	if (chdir("/"))
 		fail("/", errno);
 	mounts_make();
-	open_streams();
+	open_streams(s);
 	if (s->empty) {
 		/* Pids of CRIU and of other helpers come from here on, far from those that the kernel had. */
 		set_last_pid(read_number("/proc/sys/kernel/pid_max") / 4 * 3);

@@ -82,7 +82,7 @@ static size_t append(const char *data, size_t n)
 	return done;
 }
 
-void log_write(const char *data, size_t n)
+static void log_piece(const char *data, size_t n)
 {
 	if (size > 0 && size + (long long)n > limit)
 		rotate();
@@ -98,4 +98,14 @@ void log_write(const char *data, size_t n)
 		dropped = 0;
 	}
 	dropped += (long long)(n - append(data, n));
+}
+
+void log_write(const char *data, size_t n)
+{
+	while (n) {
+		size_t piece = (long long)n > limit ? (size_t)limit : n;
+		log_piece(data, piece);
+		data += piece;
+		n -= piece;
+	}
 }

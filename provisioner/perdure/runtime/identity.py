@@ -1,6 +1,7 @@
 """A process that can't be mistaken for another one: pids are reused, pid + start time + boot is not.
 
-The agent writes these into its state and finds its kernels again after its own restart. A zombie counts as ended: nobody is in there.
+The agent writes these into its state and finds its kernels again after its own restart. A zombie counts as ended: nobody
+is in there.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ class ProcessIdentity:
         return found is not None and found[0] not in "ZXx" and found[1] == self.start_time and self.boot_id == boot_id()
 
     def pidfd(self) -> int:
-        """A pidfd of this very process; the caller closes it. Raises ProcessLookupError when it is gone or its pid is somebody else's."""
+        """A pidfd of this very process; the caller closes it.
+
+        Raises ProcessLookupError when it is gone or its pid is somebody else's by now.
+        """
         fd = os.pidfd_open(self.pid)
         if ProcessIdentity.of(self.pid) != self:  # opened first, compared second: the pid can't change hands in between
             os.close(fd)

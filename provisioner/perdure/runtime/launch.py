@@ -53,8 +53,8 @@ class Started:
     lifeline: int | None
 
 
-def launch(folder: Path, spec: LaunchSpec | None, *, die_with_agent: bool) -> Started:
-    """Start a sandbox; None: an empty one. Raises SandboxFailed, and then nothing of it is left."""
+def launch(folder: Path, owner: Owner | None, spec: LaunchSpec | None, *, die_with_agent: bool) -> Started:
+    """Start a sandbox; without a spec an empty one. Raises SandboxFailed, and then nothing of it is left."""
     status = folder / STATUS
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status.unlink(missing_ok=True)  # an older sandbox's last lines are not ours
@@ -68,15 +68,15 @@ def launch(folder: Path, spec: LaunchSpec | None, *, die_with_agent: bool) -> St
             closing.append(theirs)
             passed.append(theirs)
             command += ["--lifeline", str(theirs)]
+        if owner is not None:
+            command += ["--uid", str(owner.uid), "--gid", str(owner.gid), "--groups", ",".join(map(str, owner.groups))]
         if spec is None:
             command.append("--empty")
         else:
             environment = _environment_fd(spec.env)
             closing.append(environment)
             passed.append(environment)
-            command += ["--env-fd", str(environment), "--cwd", spec.cwd]
-            command += ["--uid", str(spec.owner.uid), "--gid", str(spec.owner.gid)]
-            command += ["--groups", ",".join(map(str, spec.owner.groups)), "--", *spec.argv]
+            command += ["--env-fd", str(environment), "--cwd", spec.cwd, "--", *spec.argv]
         outer = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -40,7 +40,7 @@ def children(pid: int) -> list[int]:
 
 
 def members(shim: int) -> list[int]:
-    """Host pids of everybody in the PID namespace of `shim` or in one nested in it (a container that a user started), `shim` left out.
+    """Host pids of everybody in the PID namespace of `shim` or in one nested in it (a user's container), `shim` left out.
 
     Zombies that nobody reaped yet are in it: their pids are taken too.
     """

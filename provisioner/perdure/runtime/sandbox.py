@@ -1,7 +1,7 @@
 """A kernel's sandbox, from its start (or its adoption by a restarted agent) to its end.
 
-The sandbox does not depend on this object: it lives on when the agent dies, and `adopt` finds it again. What depends on us is that
-the starter process, our child, is reaped: `ended` and `kill` do that.
+The sandbox does not depend on this object: it lives on when the agent dies, and `adopt` finds it again. What depends on us
+is that the starter process, our child, is reaped: `ended` and `kill` do that.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 from pathlib import Path
 
 from perdure.domain.errors import KernelGone, SandboxFailed
+from perdure.domain.ids import Owner
 from perdure.domain.target import KERNEL_PID
 
 from .identity import ProcessIdentity
@@ -39,14 +40,17 @@ class Sandbox:
 
     @classmethod
     def start(cls, folder: Path, spec: LaunchSpec, *, die_with_agent: bool = False) -> Sandbox:
-        """A sandbox with a kernel in it; returns when the kernel has been exec'ed. Raises SandboxFailed (nothing is left then)."""
-        started = launch(folder, spec, die_with_agent=die_with_agent)
+        """A sandbox with a kernel in it; returns when the kernel has been exec'ed. Raises SandboxFailed, and nothing is left."""
+        started = launch(folder, spec.owner, spec, die_with_agent=die_with_agent)
         return cls(folder, started.shim, started=started)
 
     @classmethod
-    def empty(cls, folder: Path, *, die_with_agent: bool = False) -> Sandbox:
-        """A sandbox to restore into: CRIU brings pid 1000 back as a child of its PID 1. Raises SandboxFailed."""
-        started = launch(folder, None, die_with_agent=die_with_agent)
+    def empty(cls, folder: Path, *, owner: Owner | None = None, die_with_agent: bool = False) -> Sandbox:
+        """A sandbox to restore into: CRIU brings pid 1000 back as a child of its PID 1. Raises SandboxFailed.
+
+        The output pipe will be the owner's: a program that isn't root opens /dev/stdout by its name.
+        """
+        started = launch(folder, owner, None, die_with_agent=die_with_agent)
         return cls(folder, started.shim, started=started)
 
     @classmethod
@@ -81,7 +85,10 @@ class Sandbox:
             (os.killpg if leads else os.kill)(kernel.pid, signum)
 
     def stdio_pipe(self) -> tuple[int, str]:
-        """PID 1's descriptor of the write end of the kernel's output pipe, and the pipe's name as CRIU knows it. Raises KernelGone."""
+        """PID 1's descriptor of the write end of the kernel's output pipe, and the pipe's name as CRIU knows it.
+
+        Raises KernelGone when the sandbox has ended.
+        """
         fd = ShimStatus.read(self.folder / STATUS).stdio_fd
         try:
             if fd is None:
