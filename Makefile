@@ -4,7 +4,7 @@ VENV   ?= .venv
 ARGS   ?=
 B      := $(abspath $(VENV))/bin
 DONE   := $(VENV)/.stamps
-PIP    := $(B)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+PIP    := $(B)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 export PATH := $(B):$(PATH)
 
 PACKAGE   := provisioner/perdure
