@@ -16,7 +16,7 @@ from perdure.domain.errors import KernelGone, NoRoom, PerdureError, SnapshotFail
 from perdure.domain.record import OpenFile
 from perdure.domain.target import Target
 
-from . import connections, explain, files, rpc, tree
+from . import connections, explain, files, obstacles, remaps, rpc, tree
 from . import images as image
 from .criu import Criu
 from .limits import CaptureLimits
@@ -28,6 +28,7 @@ ENGINE = "classic"
 _LOG = "dump.log"
 _FREEZE_S = 10
 """CRIU's time to stop every thread; a thread in an uninterruptible wait (a dead NFS server) makes it give up, unharmed."""
+_OBSTACLE_HINT = "The kernel goes on unharmed; the next snapshot works once that is gone."
 _MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs"})
 
 
@@ -66,6 +67,8 @@ def _capture(
     with sequence.step("check"):
         if not tree.alive(target.kernel_pid):
             raise KernelGone("The kernel has ended.", hint="There is nothing to snapshot.")
+        if found := obstacles.find(target):
+            raise SnapshotFailed(f"The kernel can't be saved now. {found[0]}", hint=_OBSTACLE_HINT, detail="\n".join(found))
         before = Before.of(target)
         warnings = strays(target)
         images.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -75,16 +78,17 @@ def _capture(
         check_room(target, images, limits)
 
     log = images / _LOG
-    found: tuple[OpenFile, ...] = ()
+    captured: tuple[OpenFile, ...] = ()
     frozen_at = copied_s = 0.0
 
     def hook(name: str) -> None:
-        nonlocal found, frozen_at, copied_s
+        nonlocal captured, frozen_at, copied_s
         if name == "pre-dump":
             frozen_at = clock.monotonic()
         elif name == "post-dump":
             begun = clock.monotonic()
-            found = files.capture_beside(target, images, limits)
+            captured = files.capture_beside(target, images, limits)
+            remaps.save(target, images, limits)
             copied_s = clock.monotonic() - begun
 
     folder = os.open(images, os.O_RDONLY | os.O_DIRECTORY)
@@ -106,13 +110,13 @@ def _capture(
 
     with sequence.step("connections"):
         closed = connections.close_outside(images)
-        warnings += [f"connection to {end.remote[0]}:{end.remote[1]} will be closed" for end in closed]
+        warnings += [f"the connection to {end} will be closed after a restore" for end in connections.made_by_us(images, closed)]
     with sequence.step("tidy"):
         for name in (_LOG, "stats-dump"):
             (images / name).unlink(missing_ok=True)
         size = image.logical_bytes(images)
     return Capture(
-        files=found,
+        files=captured,
         stdio_key=target.stdio_key,
         timings=sequence.timings(),
         stall_s=stall_s,
@@ -156,8 +160,8 @@ def _failed(target: Target, log: Path, error: str, stderr: str, why: str = "") -
     detail = explain.tail(log, stderr)
     if not tree.alive(target.kernel_pid):
         return KernelGone("The kernel ended while it was being saved.", detail=detail)
-    sentence = explain.first_error(log) or error or why or "CRIU gave no reason"
-    return SnapshotFailed(f"The kernel could not be saved: {sentence}", detail=detail)
+    sentence = explain.sentence(log, error or f"CRIU failed: {why or 'it gave no reason'}.", target)
+    return SnapshotFailed(f"The kernel could not be saved. {sentence}", hint=_OBSTACLE_HINT, detail=detail)
 
 
 def _mend(target: Target, before: Before, clock: Clock) -> None:

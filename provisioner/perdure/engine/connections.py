@@ -63,6 +63,17 @@ def close_outside(images: Path, here: Callable[[Address], bool] = lambda address
     return closed
 
 
+def made_by_us(images: Path, ends: list[Connection]) -> list[str]:
+    """The peers that the tree had connected to, in words; clients of its own listeners (Jupyter's, first of all) are left out."""
+    _, entries = imagefile.read_entries(images / "files.img")
+    listening = {
+        found.number(_SRC_PORT)
+        for entry in entries
+        if (found := entry.message(_INET_SOCKET)) is not None and found.number(_STATE) == _LISTEN
+    }
+    return sorted({f"{end.remote[0]} port {end.remote[1]}" for end in ends if end.local[1] not in listening})
+
+
 def local_address(address: Address) -> bool:
     """Whether this machine has the address."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6

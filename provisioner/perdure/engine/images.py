@@ -20,6 +20,8 @@ _REGULAR = 1
 """fdinfo.proto: type of a regular file's entry."""
 _PRESENT, _PARENT = 4, 1
 """pagemap.proto: the run's bytes are in this image's pages file; in a parent image."""
+_HIGHEST_PID = 1 << 22
+"""Linux's limit; an image has -1 for the group and session of a zombie."""
 _PROT_EXEC = 4
 _MAPPED_FILE = 1 << 6 | 1 << 7
 """vma.proto: status bits of a private and of a shared mapping of a file."""
@@ -127,7 +129,7 @@ def taken_pids(images: Path) -> set[int]:
     taken: set[int] = set()
     for process in processes(images):
         taken.update((process.pid, process.pgid, process.sid, *process.threads))
-    return taken - {0}
+    return {number for number in taken if 0 < number <= _HIGHEST_PID}
 
 
 def logical_bytes(images: Path) -> int:

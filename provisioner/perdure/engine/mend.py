@@ -70,7 +70,9 @@ def end_repair(pid: int) -> int:
     except OSError:
         return 0
     try:
-        for number in _descriptors(pid, "socket:"):
+        for number, link in tree.descriptors(pid):
+            if not link.startswith("socket:"):
+                continue
             copy = _libc.syscall(_PIDFD_GETFD, handle, number, 0)
             if copy < 0:
                 continue
@@ -108,13 +110,14 @@ def _nameless(processes: list[tree.Process]) -> dict[str, set[tuple[int, int]]]:
     """Folder -> (device, inode) of files that the tree has open, that lost their name there, and that exist elsewhere."""
     found: dict[str, set[tuple[int, int]]] = {}
     for process in processes:
-        for number in _descriptors(process.pid, "/"):
-            path = f"/proc/{process.pid}/fd/{number}"
+        for number, name in tree.descriptors(process.pid):
+            if not name.endswith(" (deleted)"):
+                continue
             try:
-                name, status = os.readlink(path), os.stat(path)
+                status = os.stat(f"/proc/{process.pid}/fd/{number}")
             except OSError:
                 continue
-            if name.endswith(" (deleted)") and status.st_nlink:
+            if status.st_nlink:
                 found.setdefault(os.path.dirname(name), set()).add((status.st_dev, status.st_ino))
     return found
 
@@ -128,21 +131,6 @@ def _untraced(target: Target, clock: Clock) -> list[tree.Process]:
         if all(not process.tracer or process.tracer in own for process in processes) or clock.monotonic() >= until:
             return processes
         os.sched_yield()
-
-
-def _descriptors(pid: int, prefix: str) -> list[int]:
-    found = []
-    try:
-        names = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return []
-    for name in names:
-        try:
-            if os.readlink(f"/proc/{pid}/fd/{name}").startswith(prefix):
-                found.append(int(name))
-        except OSError:
-            continue
-    return found
 
 
 def _signal(pid: int, signum: int) -> None:

@@ -12,7 +12,7 @@ from perdure.domain.errors import PerdureError, RestoreFailed
 from perdure.domain.record import Record
 from perdure.domain.target import KERNEL_PID, Target
 
-from . import connections, explain, files, pids, rpc, tree
+from . import connections, explain, files, pids, remaps, rpc, tree
 from . import images as image
 from .criu import Criu
 from .sequence import Sequence
@@ -42,9 +42,11 @@ def revive(target: Target, images: Path, record: Record, criu: Criu, *, clock: C
         sequence.undo("processes", lambda: _empty(target, clock))
         with sequence.step("files"):
             warnings = list(files.put_back(target, images, record))
+            links = remaps.put_back(target, images, record.owner)
+            sequence.undo("links", lambda: remaps.clear(links))
         with sequence.step("connections"):
             closed = connections.close_outside(images, connections.local_address)
-            warnings += [f"the connection to {end.remote[0]}:{end.remote[1]} was closed" for end in closed]
+            warnings += [f"the connection to {end} was closed" for end in connections.made_by_us(images, closed)]
         with sequence.step("pids"):
             taken = image.taken_pids(images)
             pids.set_last(target.shim_pid, pids.free_run(taken, pids.highest()))
@@ -52,6 +54,7 @@ def revive(target: Target, images: Path, record: Record, criu: Criu, *, clock: C
             _restore(target, images, record, criu, clock)
         with sequence.step("pids"):
             pids.set_last(target.shim_pid, max(taken))
+            remaps.clear(links)
             kernel = _kernel(target)
     return Revived(kernel_pid=kernel, timings=sequence.timings(), warnings=tuple(warnings))
 
@@ -66,18 +69,18 @@ def _restore(target: Target, images: Path, record: Record, criu: Criu, clock: Cl
             request = rpc.restore(folder, _LOG, inherit={record.stdio_key: stdio})
             reply = worker.call(request, lambda name: None, deadline_s=_RESTORE_S)
         if not reply.success:
-            raise _failed(log, reply.error, "")
+            raise _failed(target, log, reply.error, "")
     except WorkerDied as error:
-        raise _failed(log, error.why, error.stderr) from error
+        raise _failed(target, log, error.why, error.stderr) from error
     finally:
         os.close(folder)
         if stdio >= 0:
             os.close(stdio)
 
 
-def _failed(log: Path, why: str, stderr: str) -> PerdureError:
-    sentence = explain.first_error(log) or why or "CRIU gave no reason"
-    return RestoreFailed(f"The kernel could not be brought back: {sentence}", detail=explain.tail(log, stderr))
+def _failed(target: Target, log: Path, why: str, stderr: str) -> PerdureError:
+    sentence = explain.sentence(log, f"CRIU failed: {why or 'it gave no reason'}.", target)
+    return RestoreFailed(f"The kernel could not be brought back. {sentence}", detail=explain.tail(log, stderr))
 
 
 def _kernel(target: Target) -> int:

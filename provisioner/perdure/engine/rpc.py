@@ -40,7 +40,7 @@ class Option(IntEnum):
     IMAGES_DIR = 68
 
 
-LOG_LEVEL = 4
+LOG_LEVEL = 2
 """Debug: CRIU names the socket or file that it refuses only there. Costs about a millisecond per thousand lines."""
 _CGROUPS_IGNORE = 0
 _NETWORK_LOCK_SKIP = 3

@@ -79,6 +79,17 @@ def in_sandbox(shim_pid: int) -> list[Process]:
     return found
 
 
+def descriptors(pid: int) -> list[tuple[int, str]]:
+    """(number, what /proc says it is) of everything that the process has open."""
+    found = []
+    for name in _listdir(f"/proc/{pid}/fd"):
+        try:
+            found.append((int(name), os.readlink(f"/proc/{pid}/fd/{name}")))
+        except OSError:
+            continue
+    return found
+
+
 def memory_bytes(pids: list[int]) -> int:
     """What an image of them holds at most: private memory once per process, shared memory once."""
     private = shared = 0

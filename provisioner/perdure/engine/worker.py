@@ -33,7 +33,13 @@ from .rpc import Kind, Reply, notified
 
 log = logging.getLogger(__name__)
 
-_SCRIPT = 'trap "" PIPE XFSZ; ulimit -n "$(ulimit -Hn)"; lib=$1; shift; if [ -n "$lib" ]; then LD_PRELOAD=$lib; export LD_PRELOAD; fi; exec "$@"'
+_SCRIPT = """
+trap "" PIPE XFSZ
+ulimit -n "$(ulimit -Hn)"
+lib=$1; shift
+[ -z "$lib" ] || export LD_PRELOAD="$lib"
+exec "$@"
+"""
 _POLL_S = 0.2
 """How often deadline and cancellation are looked at; the answers themselves come at once."""
 _ANSWER_BYTES = 1 << 20
