@@ -47,10 +47,14 @@ def find(target: Target) -> list[str]:
                 found.append(f"{who} has an io_uring open (descriptor {number}).")
             elif match := _SOCKET.fullmatch(link):
                 sockets[int(match[1])] = who
-    found += [
-        f"{sockets[inode]} is connected to {peer}, outside the kernel." for inode, peer in unixsockets.outside(set(sockets))
-    ]
+    for inode, peer in unixsockets.outside(set(sockets)):
+        found.append(f"{sockets[inode]} is connected to {peer}, outside the kernel.")
     return found
+
+
+def _tracer(pid: int) -> str:
+    tracer = tree.read(pid)
+    return f"{tracer.name} ({tracer.inner_pid})" if tracer else "a debugger"
 
 
 def _namespaces(pid: int) -> dict[str, str]:
