@@ -138,7 +138,7 @@ def jupyter(prefix: Path, tmp_path: Path, *words: str) -> subprocess.CompletedPr
 
 
 def test_kernel_spec_is_found_after_install(installed: Path, tmp_path: Path) -> None:
-    found: dict[str, Any] = json.loads(jupyter(installed, tmp_path, "jupyter", "kernelspec", "list", "--json").stdout)
+    found: dict[str, Any] = json.loads(jupyter(installed, tmp_path, "jupyter_client.kernelspecapp", "list", "--json").stdout)
     spec = found["kernelspecs"][KERNEL]
     assert Path(spec["resource_dir"]).is_relative_to(installed)
     assert spec["spec"]["display_name"] == "Checkpointed GPU Python"
@@ -155,12 +155,12 @@ def test_provisioner_is_found_after_install(installed: Path, tmp_path: Path) -> 
 
 
 def test_extensions_are_found_after_install(installed: Path, tmp_path: Path) -> None:
-    lab = jupyter(installed, tmp_path, "jupyter", "labextension", "list")
+    lab = jupyter(installed, tmp_path, "jupyterlab.labextensions", "list")
     [line] = [line for line in (lab.stdout + lab.stderr).splitlines() if "@perdure/labextension" in line]
     assert "enabled" in line
     assert "OK" in line
     assert "python, perdure" in line
-    server = jupyter(installed, tmp_path, "jupyter", "server", "extension", "list")
+    server = jupyter(installed, tmp_path, "jupyter_server.extension.serverextension", "list")
     lines = (server.stdout + server.stderr).splitlines()
     assert [line for line in lines if "perdure" in line and "enabled" in line]
     assert [line for line in lines if "perdure" in line and "OK" in line]
