@@ -2,7 +2,7 @@ import js from '@eslint/js';
 import tseslint from 'typescript-eslint';
 
 export default tseslint.config(
-  { ignores: ['lib/**', 'style/**', 'eslint.config.mjs'] },
+  { ignores: ['lib/**', 'style/**', 'test/**', 'eslint.config.mjs'] },
   js.configs.recommended,
   tseslint.configs.strictTypeChecked,
   {
