@@ -39,7 +39,7 @@ class Litter:
                 continue
             sure = self._marked(pid) or (basetemp is not None and str(basetemp) in args)
             if sure or _is_our_program(args):
-                (self.ours if sure or alone else self.unsure).append(f"process {pid}: {args[:300]}")
+                (self.ours if sure or alone else self.unsure).append(f"process {pid}: {' '.join(args.split())[:300]}")
         for what, new in (("mount", _mounts() - self.before_mounts), ("file", _files() - self.before_files)):
             for name in sorted(new):
                 sure = alone or (basetemp is not None and str(basetemp) in name)
