@@ -1,8 +1,8 @@
 """Durable publication of a file, once for everybody: temporary file, write, fsync, link or rename, fsync of the folder.
 
-What goes wrong in the world: a rename without fsync gives an empty file after a power cut; a crash leaves temporary files, and who
-removes those by age or by pid removes a living writer's some day. So a writer holds `flock` on its temporary file, which the
-kernel drops when the process dies, and only files whose lock is free are swept.
+What goes wrong in the world: a rename without fsync gives an empty file after a power cut; a crash leaves temporary files, and
+who removes those by age or by pid removes a living writer's some day. So a writer holds `flock` on its temporary file, which
+the kernel drops when the process dies, and only files whose lock is free are swept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PREFIX = ".new-"
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 _TRIES = 100
-"""A folder may be removed between its making and its use, each time by another one's deletion; more often than this it is an error."""
+"""A folder may be removed between its making and its use, by another one's deletion; more often than this it is an error."""
 
 
 def write(path: Path, data: bytes | bytearray | memoryview, *, replace: bool, root: Path) -> None:

@@ -17,7 +17,7 @@ from . import durable
 from .backend import Absent, Bytes, Changed, Entry, Stat
 
 _LOCK = ".lock"
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class LocalBackend:
@@ -37,9 +37,8 @@ class LocalBackend:
             except (FileNotFoundError, NotADirectoryError):
                 raise Absent(name) from None
             try:
-                if length is None:
-                    length = max(0, os.fstat(fd).st_size - start)
-                return _read(fd, start, length)
+                there = max(0, os.fstat(fd).st_size - start)
+                return _read(fd, start, there if length is None else min(length, there))
             finally:
                 os.close(fd)
 
@@ -141,17 +140,25 @@ class LocalBackend:
 def failure(error: OSError, verb: str, root: Path, name: str = "") -> StoreFailed | NoRoom:
     """What the machine said, as one of ours."""
     detail = f"{verb} {name or '.'} in {root}: {error}"
-    if error.errno in _NO_ROOM:
+    if error.errno in NO_ROOM:
         what = "quota" if error.errno == errno.EDQUOT else "space"
-        return NoRoom(f"There is no {what} left in the repository {root}.", hint="Make room or use another repository.", detail=detail)
+        return NoRoom(
+            f"There is no {what} left in the repository {root}.", hint="Make room or use another repository.", detail=detail
+        )
     if error.errno == errno.EROFS:
-        return StoreFailed(f"The repository {root} is read-only.", hint="Mount it for writing or use another repository.", detail=detail)
+        return StoreFailed(
+            f"The repository {root} is read-only.", hint="Mount it for writing or use another repository.", detail=detail
+        )
     if error.errno in (errno.EACCES, errno.EPERM):
-        return StoreFailed(f"No permission to {verb} the repository {root}.", hint="It must belong to the user the agent runs as.", detail=detail)
+        return StoreFailed(
+            f"No permission to {verb} the repository {root}.", hint="It must belong to the user the agent runs as.", detail=detail
+        )
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return StoreFailed(f"There is no repository at {root}.", hint="Is the file system mounted?", detail=detail)
     return StoreFailed(
-        f"Can't {verb} the repository {root}: {os.strerror(error.errno or 0)}.", hint="The system's log may know more.", detail=detail
+        f"Can't {verb} the repository {root}: {os.strerror(error.errno or 0)}.",
+        hint="The system's log may know more.",
+        detail=detail,
     )
 
 

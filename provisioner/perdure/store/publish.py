@@ -1,0 +1,256 @@
+"""A new generation, in the order of docs/format.md: claim, leftovers, packs, index, manifest, head.
+
+What goes wrong in the world: the disk fills up, the process is killed between any two writes, another process publishes the same
+kernel. None of it may touch what is published, or show something that isn't whole. So everything is written under names that
+nobody else uses, and one compare-and-swap at the end makes it count.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+from perdure.domain.errors import BadRequest, Conflict, PerdureError
+from perdure.domain.ids import KernelId
+
+from . import envelope, head, leftovers, manifest, source
+from .backend import Absent, Backend, Changed
+from .blocks import Block, encode, name_of
+from .head import Head
+from .index import Index, IndexWriter
+from .manifest import Manifest, StoredFile
+from .names import KernelNames, generation_of
+from .pack import PackWriter
+from .recipe import SegmentWriter
+from .source import Batch, Measured, Piece, SourceFile
+
+THREADS = 2
+_AHEAD = 4
+"""Batches being read at once: enough that no thread waits, few enough to bound the memory."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class PublishStats:
+    """What was stored, known before the manifest is written. Bytes; `bytes_added` is packs and index."""
+
+    bytes_logical: int
+    bytes_added: int
+    blocks_added: int
+    packs: int
+
+
+MakeRecord = Callable[[PublishStats], dict[str, Any]]
+
+
+def publish(
+    backend: Backend,
+    kernel: KernelId,
+    files: Sequence[SourceFile],
+    record: MakeRecord,
+    *,
+    progress: Progress | None = None,
+    cancelled: Event | None = None,
+) -> Manifest:
+    """The published manifest. Nothing is published when it raises: BadRequest, Conflict, NoRoom, StoreFailed, SnapshotFailed (cancelled)."""
+    measured = source.measure(files)
+    if cancelled is not None and cancelled.is_set():
+        raise source.called_off()
+    try:
+        claimed = head.load(backend, kernel).claiming().store(backend)
+    except Changed:
+        raise _overtaken(kernel) from None
+    try:
+        leftovers.remove(backend, claimed)
+        new = _write(backend, claimed, measured, record, progress, cancelled)
+    except BaseException:
+        _withdraw(backend, claimed)
+        raise
+    try:
+        claimed.publishing().store(backend)
+    except Changed:
+        _withdraw(backend, claimed)
+        raise _overtaken(kernel) from None
+    return new
+
+
+def _write(
+    backend: Backend,
+    claimed: Head,
+    measured: list[Measured],
+    record: MakeRecord,
+    progress: Progress | None,
+    cancelled: Event | None,
+) -> Manifest:
+    """Steps 3 to 5."""
+    names = KernelNames(claimed.kernel)
+    index = Index.load(backend, claimed.kernel, claimed.indexes)
+    with _Packer(backend, claimed, index) as packer:
+        stored = _store_files(packer, measured, progress, cancelled)
+        packer.finish()
+    logical = sum(file.size for file in stored)
+    index_object = packer.index.wrapped()
+    stats = PublishStats(logical, packer.bytes_written + len(index_object), packer.blocks, packer.packs)
+    new = Manifest(claimed.kernel, generation_of(claimed.claim), claimed.claim, stored, logical, stats.bytes_added, record(stats))
+    try:
+        manifest_object = new.wrapped()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadRequest("The snapshot's record can't be stored.", detail=str(error)) from error
+    if cancelled is not None and cancelled.is_set():
+        raise source.called_off()
+    name = names.manifest(claimed.claim)
+    body = envelope.unwrap(name, bytes(manifest_object), envelope.Kind.MANIFEST)
+    readable = manifest.parse(name, body, claimed.kernel, claimed.claim)
+    packer.put(names.index(claimed.claim), index_object)
+    packer.put(name, manifest_object)
+    return readable
+
+
+def _store_files(
+    packer: _Packer, measured: list[Measured], progress: Progress | None, cancelled: Event | None
+) -> tuple[StoredFile, ...]:
+    total = sum(one.size for one in measured)
+    done = 0
+    segments = {id(one): _Segments(packer) for one in measured}
+    with ThreadPoolExecutor(THREADS, "perdure-read") as readers:
+        try:
+            for batch, pieces in _read_ahead(readers, measured, packer, cancelled):
+                if cancelled is not None and cancelled.is_set():
+                    raise source.called_off()
+                segments[id(batch.source)].add(pieces)
+                done += batch.length
+                if progress is not None:
+                    progress(done, total)
+        finally:
+            readers.shutdown(wait=True, cancel_futures=True)
+    return tuple(StoredFile(one.file.name, one.size, one.file.mode, segments[id(one)].finish()) for one in measured)
+
+
+def _read_ahead(
+    readers: ThreadPoolExecutor, measured: list[Measured], packer: _Packer, cancelled: Event | None
+) -> Iterator[tuple[Batch, list[Piece]]]:
+    """Everything in its order, a few batches ahead of who consumes it."""
+    waiting: deque[tuple[Batch, Future[list[Piece]]]] = deque()
+    for one in measured:
+        for batch in source.batches(one):
+            waiting.append((batch, readers.submit(source.read, batch, packer, cancelled)))
+            if len(waiting) >= _AHEAD:
+                first, pieces = waiting.popleft()
+                yield first, pieces.result()
+    for first, pieces in waiting:
+        yield first, pieces.result()
+
+
+class _Segments:
+    """One file's recipe on its way into blocks."""
+
+    def __init__(self, packer: _Packer) -> None:
+        self._packer = packer
+        self._writer = SegmentWriter()
+        self._names: list[bytes] = []
+
+    def add(self, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            if piece.block is not None:
+                self._packer.keep(piece.block)
+            for segment in self._writer.add(piece.length, piece.name):
+                self._keep(segment)
+
+    def finish(self) -> tuple[bytes, ...]:
+        for segment in self._writer.finish():
+            self._keep(segment)
+        return tuple(self._names)
+
+    def _keep(self, segment: bytes) -> None:
+        name = name_of(segment)
+        self._names.append(name)
+        if name not in self._packer:
+            self._packer.keep(encode(name, segment))
+
+
+class _Packer:
+    """New blocks into packs, written by a thread of its own, one at a time."""
+
+    def __init__(self, backend: Backend, claimed: Head, known: Index) -> None:
+        self.index = IndexWriter()
+        self.bytes_written = 0
+        self.blocks = 0
+        self.packs = 0
+        self._backend = backend
+        self._claimed = claimed
+        self._known = known
+        self._new = set[bytes]()
+        self._pack = PackWriter(0)
+        self._writer = ThreadPoolExecutor(1, "perdure-pack")
+        self._writing: Future[None] | None = None
+
+    def __enter__(self) -> _Packer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.shutdown(wait=True, cancel_futures=True)
+
+    def __contains__(self, name: bytes) -> bool:
+        return name in self._known or name in self._new
+
+    def keep(self, block: Block) -> None:
+        """Store it, unless a twin came first. Raises what writing the pack before raised."""
+        if block.name in self:
+            return
+        self._new.add(block.name)
+        self._pack.add(block)
+        self.blocks += 1
+        if self._pack.full:
+            self._send()
+
+    def finish(self) -> None:
+        """Every pack is durable."""
+        if self._pack.placed:
+            self._send()
+        self._wait()
+
+    def put(self, name: str, data: bytearray) -> None:
+        """A new object of this claim. Raises Conflict when another publish has locked this one out."""
+        names = KernelNames(self._claimed.kernel)
+        try:
+            if self._backend.stat(names.head).tag != self._claimed.tag:
+                raise _overtaken(self._claimed.kernel)
+            self._backend.put(name, data, if_absent=True)
+        except (Absent, Changed):
+            raise _overtaken(self._claimed.kernel) from None
+
+    def _send(self) -> None:
+        self._wait()
+        pack, self._pack = self._pack, PackWriter(self._pack.number + 1)
+        self._writing = self._writer.submit(self._write, pack)
+
+    def _wait(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
+            self._writing = None
+
+    def _write(self, pack: PackWriter) -> None:
+        data = pack.wrapped()
+        self.put(KernelNames(self._claimed.kernel).pack(self._claimed.claim, pack.number), data)
+        self.index.add(pack.number, len(data), pack.placed)
+        self.bytes_written += len(data)
+        self.packs += 1
+
+
+def _withdraw(backend: Backend, claimed: Head) -> None:
+    """Remove what this claim wrote. It must be certain that it isn't published."""
+    try:
+        leftovers.remove_claim(backend, claimed.kernel, claimed.claim)
+    except PerdureError:
+        pass  # what made the publish fail may stand in the way here too; the next publish removes it
+
+
+def _overtaken(kernel: KernelId) -> Conflict:
+    return Conflict(
+        f"Another snapshot of kernel {kernel} was being stored at the same time.", hint="That one goes on; try again after it."
+    )

@@ -1,0 +1,171 @@
+"""The repository: what the rest of Perdure sees of the store."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Event
+from urllib.parse import unquote, urlsplit
+
+from perdure.domain.errors import BadRequest, StoreFailed
+from perdure.domain.ids import Generation, KernelId
+
+from . import canonical, durable, envelope, head, leftovers, manifest
+from .backend import Absent, Backend, Changed
+from .envelope import Kind, corrupt
+from .fetch import fetch
+from .index import Index
+from .local import LocalBackend, failure
+from .manifest import Manifest
+from .names import KERNELS, REPOSITORY, generation_of
+from .publish import MakeRecord, PublishStats, publish
+from .source import SourceFile
+from .verify import VerifyReport, verify
+
+__all__ = ["Manifest", "PublishStats", "Repository", "SourceFile", "VerifyReport"]
+
+Progress = Callable[[int, int], None]
+"""Called with bytes done and bytes in all."""
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+class Repository:
+    """Snapshots of kernels. Every call reads the repository's present state; nothing is cached between calls.
+
+    Any method may raise StoreFailed (Corrupt, NewerFormat) or NoRoom. Calls for different kernels may run at the same time, in
+    any number of processes; two publishes of one kernel end with one Conflict.
+    """
+
+    def __init__(self, backend: Backend, id: str) -> None:
+        self._backend = backend
+        self.id = id
+
+    @classmethod
+    def open(cls, url: str, *, create: bool = True) -> Repository:
+        """`file:///path`. A folder that is missing or empty becomes a repository if `create`.
+
+        Raises BadRequest, StoreFailed, NewerFormat.
+        """
+        return cls.on(_local(_path(url), create=create), create=create)
+
+    @classmethod
+    def on(cls, backend: Backend, *, create: bool = True) -> Repository:
+        """The repository in `backend`."""
+        try:
+            return cls(backend, _read_id(backend))
+        except Absent:
+            pass
+        if next(iter(backend.list("")), None) is not None:
+            raise StoreFailed(
+                f"{backend.url} holds other things than a repository.", hint="Use an empty folder, or the right one."
+            )
+        if not create:
+            raise StoreFailed(f"There is no repository at {backend.url}.", hint="Is the file system mounted?")
+        try:
+            backend.put(REPOSITORY, envelope.wrap(Kind.REPOSITORY, canonical.dump({"id": secrets.token_hex(16)})), if_absent=True)
+        except Changed:
+            pass  # somebody else has made it at the same time
+        try:
+            return cls(backend, _read_id(backend))
+        except Absent:
+            raise StoreFailed(f"The repository at {backend.url} went away.") from None
+
+    @property
+    def url(self) -> str:
+        return self._backend.url
+
+    def kernels(self) -> list[KernelId]:
+        """Those that have a head."""
+        found: list[KernelId] = []
+        for entry in self._backend.list(KERNELS):
+            if any(object.name == f"{entry.name}head" for object in self._backend.list(entry.name)):
+                found.append(KernelId(entry.name.removeprefix(KERNELS).rstrip("/")))
+        return found
+
+    def generations(self, kernel: KernelId) -> list[Generation]:
+        """Published ones, ascending, whole or damaged; none for a kernel that isn't there."""
+        return [generation_of(claim) for claim in head.load(self._backend, kernel).generations]
+
+    def manifest(self, kernel: KernelId, generation: Generation) -> Manifest:
+        """Raises NotFound, Corrupt."""
+        return manifest.load(self._backend, kernel, head.load(self._backend, kernel).find(generation))
+
+    def publish(
+        self,
+        kernel: KernelId,
+        files: Sequence[SourceFile],
+        record: MakeRecord,
+        *,
+        progress: Progress | None = None,
+        cancelled: Event | None = None,
+    ) -> Manifest:
+        """Store `files` as the next generation; they must not change meanwhile. Published and durable when this returns.
+
+        `record` is called when the files are stored, just before the manifest is written. On any failure nothing is published.
+
+        Raises BadRequest, Conflict (another one publishes the same kernel), NoRoom, and SnapshotFailed when `cancelled` was set.
+        """
+        return publish(self._backend, kernel, files, record, progress=progress, cancelled=cancelled)
+
+    def fetch(self, kernel: KernelId, generation: Generation, into: Path, *, progress: Progress | None = None) -> Manifest:
+        """Write a generation's files below `into` (made if need be), sparse where they were zero.
+
+        Existing files are never overwritten. On any failure what was written is removed. Raises NotFound, Corrupt, NoRoom.
+        """
+        current = head.load(self._backend, kernel)
+        wanted = manifest.load(self._backend, kernel, current.find(generation))
+        index = Index.load(self._backend, kernel, current.indexes)
+        fetch(self._backend, wanted, index, into, progress=progress)
+        return wanted
+
+    def verify(self, kernel: KernelId | None = None, generation: Generation | None = None, *, data: bool = True) -> VerifyReport:
+        """Check what is published: all, one kernel's, or one generation.
+
+        `data`: read and hash every block; without it, whether everything that is named is there with the right size.
+        Damage is in the report. Raises NotFound, BadRequest.
+        """
+        if kernel is None and generation is not None:
+            raise BadRequest("A generation needs its kernel.")
+        return verify(self._backend, self.kernels() if kernel is None else [kernel], generation, data=data)
+
+    def drop(self, kernel: KernelId) -> None:
+        """Remove everything of a kernel. Idempotent; interrupted, it can be done again."""
+        leftovers.remove_kernel(self._backend, kernel)
+
+
+def _path(url: str) -> Path:
+    parts = urlsplit(url)
+    path = unquote(parts.path)
+    if (
+        parts.scheme != "file"
+        or parts.netloc not in ("", "localhost")
+        or not path.startswith("/")
+        or parts.query
+        or parts.fragment
+    ):
+        raise BadRequest(f"{url!r} is not a repository's address.", hint="It is a folder: file:///absolute/path.")
+    return Path(path)
+
+
+def _local(path: Path, *, create: bool) -> LocalBackend:
+    try:
+        if create and not path.is_dir():
+            anchor = path
+            while not anchor.is_dir() and anchor != anchor.parent:
+                anchor = anchor.parent
+            durable.make_folders(path, anchor)
+        if not path.is_dir():
+            raise StoreFailed(f"There is no repository at {path}.", hint="Is the file system mounted?")
+    except OSError as error:
+        raise failure(error, "make", path) from error
+    return LocalBackend(path)
+
+
+def _read_id(backend: Backend) -> str:
+    body = envelope.read(backend, REPOSITORY, Kind.REPOSITORY)
+    id = canonical.text(REPOSITORY, canonical.load(REPOSITORY, body), "id")
+    if not _ID.fullmatch(id):
+        raise corrupt(REPOSITORY, "its id is none")
+    return id

@@ -1,0 +1,191 @@
+"""Files on their way into the repository: cut into pieces, read, named, packed small. Runs in several threads.
+
+The bulk of a snapshot is memory that hasn't changed since the last one: it is read and hashed, and nothing else happens to it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Protocol
+
+from perdure.domain.errors import BadRequest, SnapshotFailed, StoreFailed
+
+from .blocks import BLOCK, NO_NAME, ZEROS, Block, encode, name_of
+from .manifest import LARGEST_FILE, MODE_BITS, MOST_FILES
+from .names import clash, unsafe_file_name
+
+BATCH = 4 << 20
+"""Bytes that one thread reads at a time; a few of these are in memory."""
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file to be stored under `name` (components joined by `/`).
+
+    `cuts`: ascending offsets in bytes where blocks begin. Cut where equal content begins, it is found again wherever it lies.
+    """
+
+    name: str
+    path: Path
+    mode: int
+    cuts: Sequence[int] | None = None
+
+
+class Known(Protocol):
+    """Names of blocks that need not be stored again."""
+
+    def __contains__(self, name: bytes, /) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A source file as it was when the publish began; it must not change until it ends."""
+
+    file: SourceFile
+    size: int
+    identity: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Adjoining pieces of one file."""
+
+    source: Measured
+    offset: int
+    pieces: Sequence[int]
+    """Their lengths."""
+    length: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What became of one piece. `block` is there when its name was not known."""
+
+    length: int
+    name: bytes
+    block: Block | None
+
+
+def measure(files: Sequence[SourceFile]) -> list[Measured]:
+    """Raises BadRequest for what can't be stored, StoreFailed for what can't be read."""
+    if len(files) > MOST_FILES:
+        raise BadRequest(f"{len(files)} files are too many for one snapshot.", hint=f"The most is {MOST_FILES}.")
+    for file in files:
+        why = unsafe_file_name(file.name)
+        if why is not None:
+            raise BadRequest(f"{file.name!r} can't be a file in a snapshot: {why}.")
+    twice = clash(file.name for file in files)
+    if twice is not None:
+        raise BadRequest(f"{twice!r} would be in the snapshot twice, or is a folder too.")
+    return [_measure(file) for file in files]
+
+
+def batches(source: Measured) -> Iterator[Batch]:
+    """The file from its beginning to its end. Raises BadRequest for cuts that aren't."""
+    offset, length = 0, 0
+    pieces: list[int] = []
+    for piece in _pieces(source):
+        if length + piece > BATCH:
+            yield Batch(source, offset, pieces, length)
+            offset, length, pieces = offset + length, 0, []
+        pieces.append(piece)
+        length += piece
+    if pieces:
+        yield Batch(source, offset, pieces, length)
+
+
+def read(batch: Batch, known: Known, cancelled: Event | None) -> list[Piece]:
+    """Read, name and compress. Raises StoreFailed, SnapshotFailed when cancelled."""
+    data = _bytes(batch)
+    if data is None:
+        return [Piece(batch.length, NO_NAME, None)]
+    found: list[Piece] = []
+    at = 0
+    for length in batch.pieces:
+        if cancelled is not None and cancelled.is_set():
+            raise called_off()
+        plain = data[at : at + length]
+        at += length
+        if plain == (ZEROS if length == BLOCK else ZEROS[:length]):
+            found.append(Piece(length, NO_NAME, None))
+            continue
+        name = name_of(plain)
+        found.append(Piece(length, name, None if name in known else encode(name, plain)))
+    return found
+
+
+def called_off() -> SnapshotFailed:
+    return SnapshotFailed("The snapshot was cancelled.", detail="while it was stored")
+
+
+def _measure(file: SourceFile) -> Measured:
+    try:
+        found = os.stat(file.path, follow_symlinks=False)
+    except OSError as error:
+        raise _unreadable(file, error) from error
+    if not stat.S_ISREG(found.st_mode):
+        raise BadRequest(f"{file.name!r} is not a regular file, so it can't be stored.", detail=str(file.path))
+    if file.mode & ~MODE_BITS or file.mode < 0:
+        raise BadRequest(f"{file.name!r} has the mode {file.mode:o}.", hint="Permission bits only: 777 at most.")
+    if found.st_size > LARGEST_FILE:
+        raise BadRequest(f"{file.name!r} is too large for a snapshot ({found.st_size} bytes).")
+    return Measured(file, found.st_size, (found.st_dev, found.st_ino, found.st_size))
+
+
+def _pieces(source: Measured) -> Iterator[int]:
+    at = 0
+    for cut in source.file.cuts or ():
+        if cut < at or cut > source.size:
+            raise BadRequest(f"{source.file.name!r} is cut at {cut}, which is not in it or not in order.")
+        yield from _fixed(cut - at)
+        at = cut
+    yield from _fixed(source.size - at)
+
+
+def _fixed(length: int) -> Iterator[int]:
+    while length > 0:
+        yield min(length, BLOCK)
+        length -= BLOCK
+
+
+def _bytes(batch: Batch) -> bytes | None:
+    """The batch's bytes; None where the file has a hole all along."""
+    file = batch.source.file
+    try:
+        fd = os.open(file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            found = os.fstat(fd)
+            if (found.st_dev, found.st_ino, found.st_size) != batch.source.identity:
+                raise _changed(file)
+            if _hole(fd, batch):
+                return None
+            data = os.pread(fd, batch.length, batch.offset)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise _unreadable(file, error) from error
+    if len(data) != batch.length:
+        raise _changed(file)
+    return data
+
+
+def _hole(fd: int, batch: Batch) -> bool:
+    try:
+        return os.lseek(fd, batch.offset, os.SEEK_DATA) >= batch.offset + batch.length
+    except OSError:
+        return False  # the file ends in a hole (ENXIO), or the file system doesn't say: the bytes do
+
+
+def _changed(file: SourceFile) -> StoreFailed:
+    return StoreFailed(f"{file.name!r} changed while it was stored.", hint="Take the snapshot again.", detail=str(file.path))
+
+
+def _unreadable(file: SourceFile, error: OSError) -> StoreFailed:
+    return StoreFailed(
+        f"{file.name!r} can't be read to be stored: {os.strerror(error.errno or 0)}.", detail=f"{file.path}: {error}"
+    )
