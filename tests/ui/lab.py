@@ -39,10 +39,12 @@ def until(what: str, ask: Callable[[], Any], seconds: float = 30.0) -> Any:
 class Lab:
     """`close` shuts the kernels down through the server, then ends the server and the agent that it started."""
 
-    def __init__(self, *flags: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *, env: Mapping[str, str] | None = None, config: Mapping[str, Any] | None = None) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="perdure-ui-"))  # short: a unix socket's path has room for 107 characters
         self.files = self.home / "files"
         self.files.mkdir()
+        (self.home / "config").mkdir()
+        (self.home / "config/jupyter_server_config.json").write_text(json.dumps(config or {}))
         self.socket = self.home / "agent.sock"
         self.env = {
             **os.environ,
@@ -62,16 +64,16 @@ class Lab:
             *(sys.executable, "-m", "jupyterlab", "--no-browser", *root, "--ServerApp.ip=127.0.0.1"),
             *(f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={self.files}"),
             *(f"--IdentityProvider.token={TOKEN}", "--LabApp.news_url="),
-            *("--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"),
-            *flags,
+            "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
         ]
         with self.log.open("wb") as log:
             self.server = subprocess.Popen(command, env=self.env, cwd=self.files, stdout=log, stderr=log)
         try:
             until("the server answers", self._answers, 60)
         except AssertionError as problem:
+            log = self.log.read_text()
             self.close()
-            raise AssertionError(f"{problem}\n{self.log.read_text()[-4000:]}") from None
+            raise AssertionError(f"{problem}\n{log[-4000:]}") from None
 
     def notebook(self, name: str, cells: list[str], kernel: str = KERNEL) -> None:
         """A notebook with these code cells in the server's folder."""
@@ -118,8 +120,12 @@ class Lab:
             for kernel in self.ask("GET", "api/kernels"):
                 self.ask("DELETE", f"api/kernels/{kernel['id']}")
         agent = self._agent()
-        _end(psutil.Process(self.server.pid))
-        self.server.wait(10)
+        self.server.terminate()
+        try:
+            self.server.wait(20)
+        except subprocess.TimeoutExpired:
+            self.server.kill()
+            self.server.wait(10)
         if agent is not None:
             _end(agent)
         shutil.rmtree(self.home, ignore_errors=True)

@@ -134,7 +134,8 @@ def test_unprotected_kernel_works_and_says_why(unprotected: Lab, page: Page, pic
 
 @pytest.fixture(scope="module")
 def without_extension() -> Iterator[Lab]:
-    lab = Lab('--ServerApp.jpserver_extensions={"perdure.jupyter.extension": false, "perdure": false}')
+    extensions = {"perdure.jupyter.extension": False, "perdure": False}
+    lab = Lab(config={"ServerApp": {"jpserver_extensions": extensions}})
     yield lab
     lab.close()
 
