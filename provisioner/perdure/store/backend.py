@@ -60,7 +60,7 @@ class Backend(Protocol):
     def put(self, name: str, data: Bytes, *, if_absent: bool = False, if_match: str | None = None) -> str:
         """Write the whole object and return its tag: visible only when whole, durable when this returns.
 
-        Raises Changed, having changed nothing. Any other error leaves open whether it took place.
+        Raises Changed or NoRoom, having changed nothing; any other error leaves open whether it took place.
         """
         ...
 

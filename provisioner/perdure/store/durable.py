@@ -21,19 +21,29 @@ _TRIES = 100
 """A folder may be removed between its making and its use, by another one's deletion; more often than this it is an error."""
 
 
+class Unsure(OSError):
+    """It is there, but may not outlive a power cut."""
+
+
 def write(path: Path, data: bytes | bytearray | memoryview, *, replace: bool, root: Path) -> None:
-    """`path` holds `data`, durably; its folders below `root` are made. Raises FileExistsError (unless `replace`), OSError."""
+    """`path`, which is below `root`, holds `data`, durably; folders are made as needed.
+
+    Raises FileExistsError (unless `replace`), Unsure, and OSError when nothing has changed.
+    """
     for attempt in range(_TRIES):
         try:
             make_folders(path.parent, root)
-            with _temporary(path.parent) as (fd, temporary):
+            with _temporary(root) as (fd, temporary):
                 _write_all(fd, data)
                 os.fsync(fd)
                 if replace:
                     os.rename(temporary, path)
                 else:
                     os.link(temporary, path)
+            try:
                 sync_folder(path.parent)
+            except OSError as error:
+                raise Unsure(error.errno, error.strerror, str(path)) from error
             return
         except FileNotFoundError:
             if attempt == _TRIES - 1 or not root.is_dir():
@@ -63,14 +73,12 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def sweep(folder: Path) -> None:
+def sweep(root: Path) -> None:
     """Remove temporary files whose writer is dead. Raises OSError."""
-    try:
-        names = [entry.name for entry in os.scandir(folder) if entry.name.startswith(PREFIX)]
-    except FileNotFoundError:
-        return
+    with os.scandir(root) as entries:
+        names = [entry.name for entry in entries if entry.name.startswith(PREFIX)]
     for name in names:
-        path = folder / name
+        path = root / name
         try:
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -85,10 +93,10 @@ def sweep(folder: Path) -> None:
 
 
 @contextmanager
-def _temporary(folder: Path) -> Iterator[tuple[int, Path]]:
+def _temporary(root: Path) -> Iterator[tuple[int, Path]]:
     """A file of one's own, locked; gone afterwards unless it was renamed."""
     while True:
-        path = folder / f"{PREFIX}{secrets.token_hex(8)}"
+        path = root / f"{PREFIX}{secrets.token_hex(8)}"
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)

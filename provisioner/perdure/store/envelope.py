@@ -29,6 +29,7 @@ class Kind(Enum):
     MANIFEST = (b"MANI", 256 * _MIB)
     INDEX = (b"INDX", 4096 * _MIB)
     PACK = (b"PACK", 80 * _MIB)
+    DAMAGE = (b"DMGD", 0)
 
     @property
     def mark(self) -> bytes:

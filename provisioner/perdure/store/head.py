@@ -13,7 +13,6 @@ from .backend import Absent, Backend
 from .envelope import Kind, corrupt
 from .names import HIGHEST_GENERATION, Claim, KernelNames, generation_of, is_claim, new_claim
 
-
 _NONE = Claim("")
 
 

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from perdure.domain.errors import Corrupt
 from perdure.domain.ids import KernelId
 
 from . import envelope
@@ -44,17 +45,30 @@ class Index:
         """Pack -> size of the object, in the order in which they were written."""
         self._names: list[str] = []
         self._where: dict[bytes, bytes] = {}
+        self.lost: list[Corrupt] = []
+        """What is wrong with the index objects that couldn't be read."""
 
     @classmethod
     def load(cls, backend: Backend, kernel: KernelId, claims: Iterable[Claim]) -> Index:
-        """Raises Corrupt, NewerFormat, StoreFailed."""
+        """Where a block is there twice, the later claim's counts.
+
+        A damaged index object ends up in `lost`: what only the others list can still be found. Raises NewerFormat, StoreFailed.
+        """
         index = cls()
         for claim in claims:
-            index.add(backend, kernel, claim)
+            try:
+                index._load(backend, kernel, claim)
+            except Corrupt as error:
+                index.lost.append(error)
         return index
 
-    def add(self, backend: Backend, kernel: KernelId, claim: Claim) -> None:
-        """One claim's blocks. Raises Corrupt, NewerFormat, StoreFailed; what came before stays usable."""
+    def forget(self, packs: Iterable[str]) -> None:
+        """Leave out the blocks that lie in these packs."""
+        gone = {ordinal for ordinal, name in enumerate(self._names) if name in set(packs)}
+        if gone:
+            self._where = {name: raw for name, raw in self._where.items() if _LOCATION.unpack(raw)[0] not in gone}
+
+    def _load(self, backend: Backend, kernel: KernelId, claim: Claim) -> None:
         names = KernelNames(kernel)
         name = names.index(claim)
         self._add(name, names, claim, envelope.read_referenced(backend, name, Kind.INDEX))

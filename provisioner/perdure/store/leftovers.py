@@ -14,9 +14,9 @@ from .names import Claim, KernelNames
 def find(backend: Backend, current: Head) -> Iterator[Entry]:
     """What `current` doesn't list and its own claim didn't write, in the order in which it may be deleted."""
     names = KernelNames(current.kernel)
-    manifests, index, packs = names.folders
+    manifests, index, packs, damaged = names.folders
     published, used = set(current.generations), set(current.indexes)
-    for folder, kept in ((manifests, published), (index, used), (packs, used)):
+    for folder, kept in ((manifests, published), (index, used), (packs, used), (damaged, used)):
         yield from _objects(backend, folder, lambda claim, kept=kept: claim not in kept and claim != current.claim)  # type: ignore[misc]
 
 

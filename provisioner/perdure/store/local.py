@@ -47,14 +47,14 @@ class LocalBackend:
         tag = _tag(data)
         with self._failing("write", name):
             if if_match is None:
-                durable.sweep(path.parent)
+                durable.sweep(self._root)
                 try:
                     durable.write(path, data, replace=not if_absent, root=self._root)
                 except FileExistsError:
                     raise Changed(name) from None
                 return tag
             with self._locked():
-                durable.sweep(path.parent)
+                durable.sweep(self._root)
                 try:
                     found = self.stat(name).tag
                 except Absent:
@@ -72,7 +72,8 @@ class LocalBackend:
         folder = self._path(prefix)
         with self._failing("list", prefix):
             try:
-                found = sorted(os.scandir(folder), key=lambda entry: entry.name)
+                with os.scandir(folder) as scanned:
+                    found = sorted(scanned, key=lambda entry: entry.name)
             except (FileNotFoundError, NotADirectoryError):
                 return
             entries: list[Entry] = []
@@ -97,20 +98,16 @@ class LocalBackend:
                 pass
             else:
                 durable.sync_folder(path.parent)
+            durable.sweep(self._root)
             self._prune(path.parent)
 
     def _prune(self, folder: Path) -> None:
         """Folders that have become empty go: a prefix exists only as long as something is below it."""
         while folder != self._root:
-            try:
-                durable.sweep(folder)
-                os.rmdir(folder)
-            except FileNotFoundError:
-                pass
-            except OSError as error:
-                if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY):
-                    return
-                raise
+            for child in _folders(folder):
+                _remove_empty(child)
+            if not _remove_empty(folder):
+                return
             folder = folder.parent
 
     def _path(self, name: str) -> Path:
@@ -140,7 +137,7 @@ class LocalBackend:
 def failure(error: OSError, verb: str, root: Path, name: str = "") -> StoreFailed | NoRoom:
     """What the machine said, as one of ours."""
     detail = f"{verb} {name or '.'} in {root}: {error}"
-    if error.errno in NO_ROOM:
+    if error.errno in NO_ROOM and not isinstance(error, durable.Unsure):
         what = "quota" if error.errno == errno.EDQUOT else "space"
         return NoRoom(
             f"There is no {what} left in the repository {root}.", hint="Make room or use another repository.", detail=detail
@@ -160,6 +157,27 @@ def failure(error: OSError, verb: str, root: Path, name: str = "") -> StoreFaile
         hint="The system's log may know more.",
         detail=detail,
     )
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return [folder / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return []
+
+
+def _remove_empty(folder: Path) -> bool:
+    """False where something is in it."""
+    try:
+        os.rmdir(folder)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY):
+            return False
+        raise
+    return True
 
 
 def _read(fd: int, start: int, length: int) -> bytes:

@@ -50,9 +50,17 @@ class KernelNames:
         return f"{self.folder}head"
 
     @property
-    def folders(self) -> tuple[str, str, str]:
+    def folders(self) -> tuple[str, str, str, str]:
         """In the order in which things are deleted: what refers first."""
-        return (f"{self.folder}manifests/", f"{self.folder}index/", f"{self.folder}packs/")
+        return (f"{self.folder}manifests/", f"{self.folder}index/", self.packs, self.damaged)
+
+    @property
+    def packs(self) -> str:
+        return f"{self.folder}packs/"
+
+    @property
+    def damaged(self) -> str:
+        return f"{self.folder}damaged/"
 
     def manifest(self, claim: Claim) -> str:
         return f"{self.folder}manifests/{claim}"
@@ -61,7 +69,11 @@ class KernelNames:
         return f"{self.folder}index/{claim}"
 
     def pack(self, claim: Claim, number: int) -> str:
-        return f"{self.folder}packs/{claim}-{number}"
+        return f"{self.packs}{claim}-{number}"
+
+    def mark(self, pack: str) -> str:
+        """The object that says that a pack is damaged."""
+        return f"{self.damaged}{pack.removeprefix(self.packs)}"
 
     @staticmethod
     def claim_in(name: str) -> str:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
-from perdure.domain.errors import BadRequest, Conflict, PerdureError
+from perdure.domain.errors import BadRequest, Conflict, NoRoom, PerdureError
 from perdure.domain.ids import KernelId
 
-from . import envelope, head, leftovers, manifest, source
+from . import damage, envelope, leftovers, manifest, rescue, source
 from .backend import Absent, Backend, Changed
 from .blocks import Block, encode, name_of
 from .head import Head
@@ -57,17 +57,22 @@ def publish(
     progress: Progress | None = None,
     cancelled: Event | None = None,
 ) -> Manifest:
-    """The published manifest. Nothing is published when it raises: BadRequest, Conflict, NoRoom, StoreFailed, SnapshotFailed (cancelled)."""
+    """The published manifest. When it raises, nothing is published.
+
+    BadRequest, Conflict, NoRoom, StoreFailed, SnapshotFailed when cancelled, and whatever `record` and `progress` raise.
+    """
     measured = source.measure(files)
     if cancelled is not None and cancelled.is_set():
         raise source.called_off()
     try:
-        claimed = head.load(backend, kernel).claiming().store(backend)
+        claimed = rescue.load(backend, kernel).claiming().store(backend)
     except Changed:
         raise _overtaken(kernel) from None
     try:
         leftovers.remove(backend, claimed)
         new = _write(backend, claimed, measured, record, progress, cancelled)
+        if cancelled is not None and cancelled.is_set():
+            raise source.called_off()
     except BaseException:
         _withdraw(backend, claimed)
         raise
@@ -76,6 +81,9 @@ def publish(
     except Changed:
         _withdraw(backend, claimed)
         raise _overtaken(kernel) from None
+    except NoRoom:
+        _withdraw(backend, claimed)
+        raise
     return new
 
 
@@ -90,6 +98,7 @@ def _write(
     """Steps 3 to 5."""
     names = KernelNames(claimed.kernel)
     index = Index.load(backend, claimed.kernel, claimed.indexes)
+    damage.distrust(backend, claimed.kernel, index)
     with _Packer(backend, claimed, index) as packer:
         stored = _store_files(packer, measured, progress, cancelled)
         packer.finish()
@@ -101,8 +110,6 @@ def _write(
         manifest_object = new.wrapped()
     except (TypeError, ValueError, RecursionError) as error:
         raise BadRequest("The snapshot's record can't be stored.", detail=str(error)) from error
-    if cancelled is not None and cancelled.is_set():
-        raise source.called_off()
     name = names.manifest(claimed.claim)
     body = envelope.unwrap(name, bytes(manifest_object), envelope.Kind.MANIFEST)
     readable = manifest.parse(name, body, claimed.kernel, claimed.claim)

@@ -51,6 +51,8 @@ class BlockReader:
     def locate(self, name: bytes) -> Location:
         """Raises Corrupt when no index has it."""
         location = self.index.find(name)
+        if location is None and self.index.lost:
+            raise self.index.lost[0]
         if location is None:
             raise corrupt(self.manifest_name, f"it names block {name.hex()[:16]}…, which is in no index")
         return location

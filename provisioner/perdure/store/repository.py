@@ -9,17 +9,17 @@ from pathlib import Path
 from threading import Event
 from urllib.parse import unquote, urlsplit
 
-from perdure.domain.errors import BadRequest, StoreFailed
-from perdure.domain.ids import Generation, KernelId
+from perdure.domain.errors import BadRequest, Corrupt, StoreFailed
+from perdure.domain.ids import Generation, KernelId, kernel_id
 
-from . import canonical, durable, envelope, head, leftovers, manifest
+from . import canonical, damage, durable, envelope, leftovers, manifest, rescue
 from .backend import Absent, Backend, Changed
 from .envelope import Kind, corrupt
 from .fetch import fetch
 from .index import Index
 from .local import LocalBackend, failure
 from .manifest import Manifest
-from .names import KERNELS, REPOSITORY, generation_of
+from .names import KERNELS, REPOSITORY, KernelNames, generation_of
 from .publish import MakeRecord, PublishStats, publish
 from .source import SourceFile
 from .verify import VerifyReport, verify
@@ -80,17 +80,21 @@ class Repository:
         """Those that have a head."""
         found: list[KernelId] = []
         for entry in self._backend.list(KERNELS):
-            if any(object.name == f"{entry.name}head" for object in self._backend.list(entry.name)):
-                found.append(KernelId(entry.name.removeprefix(KERNELS).rstrip("/")))
+            try:
+                kernel = kernel_id(entry.name.removeprefix(KERNELS).rstrip("/"))
+            except BadRequest:
+                continue  # not made by Perdure
+            if any(below.name == KernelNames(kernel).head for below in self._backend.list(entry.name)):
+                found.append(kernel)
         return found
 
     def generations(self, kernel: KernelId) -> list[Generation]:
         """Published ones, ascending, whole or damaged; none for a kernel that isn't there."""
-        return [generation_of(claim) for claim in head.load(self._backend, kernel).generations]
+        return [generation_of(claim) for claim in rescue.load(self._backend, kernel_id(kernel)).generations]
 
     def manifest(self, kernel: KernelId, generation: Generation) -> Manifest:
         """Raises NotFound, Corrupt."""
-        return manifest.load(self._backend, kernel, head.load(self._backend, kernel).find(generation))
+        return manifest.load(self._backend, kernel, rescue.load(self._backend, kernel_id(kernel)).find(generation))
 
     def publish(
         self,
@@ -107,17 +111,21 @@ class Repository:
 
         Raises BadRequest, Conflict (another one publishes the same kernel), NoRoom, and SnapshotFailed when `cancelled` was set.
         """
-        return publish(self._backend, kernel, files, record, progress=progress, cancelled=cancelled)
+        return publish(self._backend, kernel_id(kernel), files, record, progress=progress, cancelled=cancelled)
 
     def fetch(self, kernel: KernelId, generation: Generation, into: Path, *, progress: Progress | None = None) -> Manifest:
         """Write a generation's files below `into` (made if need be), sparse where they were zero.
 
         Existing files are never overwritten. On any failure what was written is removed. Raises NotFound, Corrupt, NoRoom.
         """
-        current = head.load(self._backend, kernel)
+        current = rescue.load(self._backend, kernel_id(kernel))
         wanted = manifest.load(self._backend, kernel, current.find(generation))
         index = Index.load(self._backend, kernel, current.indexes)
-        fetch(self._backend, wanted, index, into, progress=progress)
+        try:
+            fetch(self._backend, wanted, index, into, progress=progress)
+        except Corrupt as error:
+            damage.mark(self._backend, kernel, error.detail)
+            raise
         return wanted
 
     def verify(self, kernel: KernelId | None = None, generation: Generation | None = None, *, data: bool = True) -> VerifyReport:
@@ -128,11 +136,11 @@ class Repository:
         """
         if kernel is None and generation is not None:
             raise BadRequest("A generation needs its kernel.")
-        return verify(self._backend, self.kernels() if kernel is None else [kernel], generation, data=data)
+        return verify(self._backend, self.kernels() if kernel is None else [kernel_id(kernel)], generation, data=data)
 
     def drop(self, kernel: KernelId) -> None:
         """Remove everything of a kernel. Idempotent; interrupted, it can be done again."""
-        leftovers.remove_kernel(self._backend, kernel)
+        leftovers.remove_kernel(self._backend, kernel_id(kernel))
 
 
 def _path(url: str) -> Path:

@@ -5,6 +5,7 @@ The bulk of a snapshot is memory that hasn't changed since the last one: it is r
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -177,8 +178,8 @@ def _bytes(batch: Batch) -> bytes | None:
 def _hole(fd: int, batch: Batch) -> bool:
     try:
         return os.lseek(fd, batch.offset, os.SEEK_DATA) >= batch.offset + batch.length
-    except OSError:
-        return False  # the file ends in a hole (ENXIO), or the file system doesn't say: the bytes do
+    except OSError as error:
+        return error.errno == errno.ENXIO  # no data from here to the end; a file system that doesn't know says something else
 
 
 def _changed(file: SourceFile) -> StoreFailed:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from perdure.domain.errors import Corrupt, NewerFormat, NotFound, StoreFailed
+from perdure.domain.errors import Corrupt, NewerFormat, NotFound
 from perdure.domain.ids import Generation, KernelId
 
-from . import envelope, head, leftovers, manifest, pack
+from . import damage, envelope, head, leftovers, manifest, pack, rescue
 from .backend import Absent, Backend
 from .blocks import BadBlock, decode
 from .envelope import Kind, corrupt
@@ -37,7 +37,7 @@ class GenerationReport:
 
 @dataclass
 class VerifyReport:
-    """What was found. `damaged_kernels`: those whose head can't be read, and why.
+    """What was found. `damaged_kernels`: those whose head is damaged, and how.
 
     Unreferenced packs are leftovers and no damage: the next publish of that kernel removes them.
     """
@@ -63,7 +63,10 @@ def verify(backend: Backend, kernels: Sequence[KernelId], generation: Generation
     for kernel in kernels:
         try:
             current = head.load(backend, kernel)
-        except (Corrupt, NewerFormat) as error:
+        except Corrupt as error:
+            report.damaged_kernels[kernel] = error.sentence
+            current = rescue.load(backend, kernel)
+        except NewerFormat as error:
             report.damaged_kernels[kernel] = error.sentence
             continue
         if not current.tag and generation is None:
@@ -90,28 +93,15 @@ class _Kernel:
 
     def check(self, claims: Sequence[Claim]) -> None:
         for entry in leftovers.find(self._backend, self._head):
-            if entry.name.startswith(self._names.folders[2]):
+            if entry.name.startswith(self._names.packs):
                 self._report.unreferenced_packs += 1
                 self._report.unreferenced_bytes += entry.size
-        self._sizes = {entry.name: entry.size for entry in self._backend.list(self._names.folders[2])}
-        index, lost = self._index()
+        self._sizes = {entry.name: entry.size for entry in self._backend.list(self._names.packs)}
+        index = Index.load(self._backend, self._head.kernel, self._head.indexes)
         for claim in claims:
             problems = self._generation(claim, index)
-            if problems and lost:
-                problems = [*lost, *problems]
             found = tuple(dict.fromkeys(problems))[:_MOST_PROBLEMS]
             self._report.generations.append(GenerationReport(self._head.kernel, generation_of(claim), found))
-
-    def _index(self) -> tuple[Index, list[str]]:
-        """What of the index can be read, and what is wrong with the rest."""
-        index = Index()
-        lost: list[str] = []
-        for claim in self._head.indexes:
-            try:
-                index.add(self._backend, self._head.kernel, claim)
-            except (Corrupt, NewerFormat) as error:
-                lost.append(error.sentence)
-        return index, lost
 
     def _generation(self, claim: Claim, index: Index) -> list[str]:
         problems: list[str] = []
@@ -152,8 +142,9 @@ class _Kernel:
             try:
                 self._check_pack(name, size)
                 self._packs[name] = None
-            except StoreFailed as error:
+            except Corrupt as error:
                 self._packs[name] = error.sentence
+                damage.mark(self._backend, self._head.kernel, name)
         return self._packs[name]
 
     def _check_pack(self, name: str, size: int) -> None:
@@ -174,3 +165,4 @@ class _Kernel:
                 decode(placed.name, placed.plain, placed.codec, stored)
             except BadBlock as error:
                 self._bad[placed.name] = corrupt(name, str(error)).sentence
+                damage.mark(self._backend, self._head.kernel, name)
