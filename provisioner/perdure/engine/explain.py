@@ -39,6 +39,11 @@ _RULES = tuple(
             r"Unknown socket collected \(family (?P<family>\d+)\)",
             "{who} has a socket of family {family} open, which can't be saved.",
         ),
+        (
+            r"ctty inheritance detected .*\(ctty pid_real (?P<pid>\d+)",
+            "Process {pid} has its terminal open as /dev/tty while another one holds its other end "
+            "(a shell with job control, say), which CRIU can't save.",
+        ),
         (r"tun: ", "{who} has /dev/net/tun open, which can't be saved."),
         (r"Can't dump nested (?P<what>\w+) namespace for (?P<pid>\d+)", "Process {pid} lives in a {what} namespace of its own."),
         (r"with SysVIPC shmem map", "{who} uses System V shared memory, which can't be saved."),

@@ -80,6 +80,8 @@ def end_repair(pid: int) -> int:
                 try:
                     if sock.getsockopt(socket.IPPROTO_TCP, _TCP_REPAIR) == 1:
                         sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, _REPAIR_OFF_NO_PROBE)
+                        # Repair's end clears it. Without it the closed connection would block the kernel's port for a minute.
+                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                         count += 1
                 except OSError as error:
                     if error.errno not in (errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM):

@@ -37,7 +37,7 @@ def save(target: Target, images: Path, limits: CaptureLimits) -> None:
                 hint="Restart what has it open, or raise the limit for copied files.",
             )
         (images / FOLDER).mkdir(exist_ok=True, mode=0o700)
-        shutil.copyfile(source, images / FOLDER / str(entry.id), follow_symlinks=False)
+        shutil.copy2(source, images / FOLDER / str(entry.id), follow_symlinks=False)
 
 
 def put_back(target: Target, images: Path, owner: Owner) -> list[Path]:
@@ -55,7 +55,7 @@ def put_back(target: Target, images: Path, owner: Owner) -> list[Path]:
         with os.fdopen(handle, "wb") as out, copy.open("rb") as source:
             os.fchown(out.fileno(), owner.uid, owner.gid)
             shutil.copyfileobj(source, out)
-            os.fchmod(out.fileno(), entry.mode & 0o777)
+            os.fchmod(out.fileno(), copy.stat().st_mode & 0o777)
     return made
 
 

@@ -33,15 +33,18 @@ class Revived:
     warnings: tuple[str, ...]
 
 
-def revive(target: Target, images: Path, record: Record, criu: Criu, *, clock: Clock) -> Revived:
+def revive(
+    target: Target, images: Path, record: Record, criu: Criu, *, clock: Clock, accept_changed_files: bool = False
+) -> Revived:
     """Restores the tree as children of the sandbox's PID 1; `target.kernel_pid` is ignored.
 
-    `images` is a private copy: it may be edited. Raises RestoreFailed (with CRIU's log) or Corrupt, with the sandbox empty again.
+    `images` is a private copy: it is edited. Raises PreflightRefused (a file has changed; nothing was done), RestoreFailed (with
+    CRIU's log) or Corrupt, with the sandbox empty again.
     """
     with Sequence(clock) as sequence:
         sequence.undo("processes", lambda: _empty(target, clock))
         with sequence.step("files"):
-            warnings = list(files.put_back(target, images, record))
+            warnings = list(files.put_back(target, images, record, accept_changed=accept_changed_files))
             links = remaps.put_back(target, images, record.owner)
             sequence.undo("links", lambda: remaps.clear(links))
         with sequence.step("connections"):
