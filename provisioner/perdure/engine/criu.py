@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -58,6 +59,11 @@ def find(prefix: Path | None = None) -> Criu:
     raise NotProtected(f"No CRIU on this machine is good enough: {refusals[0]}", hint=_INSTALL_HINT, detail="\n".join(refusals))
 
 
+def environment_prefix() -> Path:
+    """Where `perdure engine install` puts CRIU: into the environment that Perdure itself is installed in."""
+    return Path(sys.prefix) / "share" / "perdure" / "criu"
+
+
 def candidates(prefix: Path | None = None) -> Iterator[Path]:
     """Programs worth asking, best first."""
     told = os.environ.get("PERDURE_CRIU")
@@ -66,7 +72,7 @@ def candidates(prefix: Path | None = None) -> Iterator[Path]:
         return
     seen: set[Path] = set()
     folders = [prefix] if prefix else []
-    folders += [Path(folder).expanduser() for folder in PREFIXES]
+    folders += [environment_prefix(), *(Path(folder).expanduser() for folder in PREFIXES)]
     for path in [*(folder / "criu" for folder in folders), *(Path(found) for found in [shutil.which("criu")] if found)]:
         if path not in seen and path.is_file():
             seen.add(path)
