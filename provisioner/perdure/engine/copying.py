@@ -10,6 +10,10 @@ _NO_SHARING = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.
 """What copy_file_range says where it can't: other file systems, pseudo files, old kernels, seccomp filters."""
 
 
+_PAGE = 64 << 10
+_ZEROS = bytes(_PAGE)
+
+
 def copy_data(source: int, out: int, size: int) -> None:
     """The first `size` bytes of `source` into the empty file `out`; where the source is shorter, zeros follow."""
     os.ftruncate(out, size)
@@ -30,6 +34,25 @@ def copy_data(source: int, out: int, size: int) -> None:
             if not copied:
                 return
             at += copied
+
+
+def copy_but_zeros(source: int, out: int, size: int) -> None:
+    """As `copy_data`, and long runs of zeros become holes, whether they were holes in the source or not."""
+    os.ftruncate(out, size)
+    at = 0
+    while at < size:
+        try:
+            at = os.lseek(source, at, os.SEEK_DATA) // _PAGE * _PAGE
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            raise
+        piece = os.pread(source, min(_PAGE, size - at), at)
+        if not piece:
+            return
+        if piece != _ZEROS[: len(piece)]:
+            os.pwrite(out, piece, at)
+        at += len(piece)
 
 
 def _piece(source: int, out: int, at: int, count: int, sharing: bool) -> tuple[int, bool]:

@@ -21,7 +21,7 @@ from perdure.domain.errors import Corrupt, NoRoom, PreflightRefused
 from perdure.domain.ids import Owner
 from perdure.domain.target import Target
 
-from .copying import copy_data
+from .copying import copy_but_zeros, copy_data
 from .limits import CaptureLimits
 
 FOLDER, _INDEX = "shm", "index.json"
@@ -138,7 +138,8 @@ def _make(shm: int, entry: dict[str, Any], images: Path) -> None:
     if kind == "file":
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with _opened(shm, name, flags) as out, (images / FOLDER / str(entry["data"])).open("rb") as source:
-            copy_data(source.fileno(), out.fileno(), entry["size"])
+            # It becomes memory: a fetched image may have lost its holes.
+            copy_but_zeros(source.fileno(), out.fileno(), entry["size"])
     elif kind == "folder":
         os.mkdir(name, 0o700, dir_fd=shm)
     else:
