@@ -47,7 +47,7 @@ def copy_but_zeros(source: int, out: int, size: int) -> None:
             if error.errno == errno.ENXIO:
                 return
             raise
-        piece = os.pread(source, min(_PAGE, size - at), at)
+        piece = os.pread(source, min(_PAGE, size - at), at) if at < size else b""
         if not piece:
             return
         if piece != _ZEROS[: len(piece)]:
