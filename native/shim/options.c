@@ -79,9 +79,11 @@ static void parse_groups(struct settings *s, char *text)
 void options_parse(struct settings *s, int argc, char **argv)
 {
 	bool uid = false, gid = false, groups = false;
+	char why[160];
 	int found;
 
 	*s = (struct settings){.log_limit = 8 << 20, .env_fd = -1, .lifeline = -1, .kernel_pid = 1000};
+	opterr = 0; /* we say it ourselves, in the status file too */
 	while ((found = getopt_long(argc, argv, "+", options, NULL)) != -1)
 		switch (found) {
 		case STATUS: s->status_path = optarg; break;
@@ -96,7 +98,9 @@ void options_parse(struct settings *s, int argc, char **argv)
 		case LIFELINE: s->lifeline = (int)number(s, optarg, "lifeline", 0, INT_MAX); break;
 		case EMPTY: s->empty = true; break;
 		case HELP: fputs(usage, stdout); exit(0);
-		default: refuse(s, "unknown option, or one without its value");
+		default:
+			snprintf(why, sizeof why, "'%.60s' is unknown, or lacks its value", argv[optind - 1]);
+			refuse(s, why);
 		}
 	if (!s->status_path)
 		refuse(s, "--status is missing");

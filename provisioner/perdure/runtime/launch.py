@@ -20,6 +20,8 @@ LOG = "kernel.log"
 READY_DEADLINE_S = 60.0
 """An interpreter on a slow network disk takes its time to be exec'ed; a shim that says nothing for longer hangs."""
 _POLL_S = 0.002
+_LAST_OUTPUT = 2000
+"""Bytes of a log that fit into an error."""
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 """What the shim itself runs with: nothing of the user's, nothing of the agent's."""
 
@@ -127,11 +129,21 @@ def _await_ready(outer: subprocess.Popen[bytes], path: Path) -> ProcessIdentity:
                 return shim
         if gone:
             if status.ready:
-                raise SandboxFailed("The kernel ended as soon as it had been started.", detail=f"status {outer.returncode}")
+                raise SandboxFailed(
+                    "The kernel ended as soon as it had been started.",
+                    hint="Its last output says why.",
+                    detail=f"status {status.ended}; {_last_output(path.with_name(LOG))}",
+                )
             raise SandboxFailed("The sandbox could not be started.", detail=f"perdure-shim ended with {outer.returncode}")
         if time.monotonic() > deadline:
             raise SandboxFailed(f"The sandbox was not ready after {READY_DEADLINE_S:.0f} seconds.", hint="Is a disk hanging?")
         time.sleep(_POLL_S)
+
+
+def _last_output(log: Path) -> str:
+    with open(log, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_OUTPUT))
+        return file.read().decode(errors="replace")
 
 
 def _hint(what: str) -> str:

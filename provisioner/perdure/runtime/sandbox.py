@@ -136,12 +136,12 @@ class Sandbox:
             finally:
                 os.close(pidfd)
         self._reap()
-        if self._lifeline is not None:
-            os.close(self._lifeline)
-            self._lifeline = None
+        lifeline, self._lifeline = self._lifeline, None
+        if lifeline is not None:
+            os.close(lifeline)
 
     def _reap(self) -> None:
         """Our child, the starter, ends right after PID 1."""
-        if self._outer is not None:
-            self._outer.wait()
-            self._outer = None
+        outer, self._outer = self._outer, None  # one step: several threads may come here at once
+        if outer is not None:
+            outer.wait()
