@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from perdure.store.repository import Repository
+
 from tests.unit.store import zygote
 from tests.unit.store.bench import KERNEL, Bench, noise
 
