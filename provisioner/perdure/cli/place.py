@@ -1,0 +1,24 @@
+"""Which repository a verb that works without the agent means."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .app import PerdureApp
+
+_STATE = "/var/lib/perdure"
+
+
+def default_repository(uid: int) -> str:
+    """Where an agent keeps the snapshots of a user who has chosen no repository; PERDURE_STATE moves it."""
+    state = Path(os.environ.get("PERDURE_STATE") or _STATE)
+    return (state / "repository" / str(uid)).absolute().as_uri()
+
+
+def repository_url(app: PerdureApp) -> str:
+    """The address that was given, a plain path made one; else the caller's default repository on this host."""
+    given = app.repository
+    if not given:
+        return default_repository(os.geteuid())
+    return given if "://" in given else Path(given).absolute().as_uri()

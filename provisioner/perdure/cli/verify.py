@@ -1,0 +1,59 @@
+"""`perdure verify [KERNEL]`: whether what is stored is whole. It reads the repository itself, so it works without an agent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perdure.domain.ids import kernel_id
+from traitlets import Bool
+
+from .amounts import mib
+from .app import PerdureApp
+from .connection import pick
+from .place import repository_url
+
+if TYPE_CHECKING:
+    from perdure.store.repository import VerifyReport
+
+
+class VerifyApp(PerdureApp):
+    """Check that every snapshot in the repository, or one kernel's, is there in full.
+
+    Exit status 1 when something is damaged: then it names the object and the generations that need it.
+    """
+
+    name = "perdure-verify"
+    description = __doc__
+    arguments = ("[KERNEL]",)
+    flags = {
+        **PerdureApp.flags,
+        "data": ({"VerifyApp": {"data": True}}, "read and hash every block, instead of looking at names and sizes only"),
+    }
+    examples = """
+    perdure verify
+    perdure verify 3f --data --repository /mnt/backup/perdure
+    """
+    data = Bool(False, help="Read and hash every block.").tag(config=True)
+
+    def act(self, *arguments: str) -> int:
+        from perdure.store.repository import Repository
+
+        repository = Repository.open(repository_url(self), create=False)
+        kernel = pick(kernel_id(arguments[0]), repository.kernels()) if arguments else None
+        report = repository.verify(kernel, data=self.data)
+        self.show({"repository": repository.url, "data": self.data, **report.to_json()}, _text(repository.url, report))
+        return 0 if report.ok else 1
+
+
+def _text(url: str, report: VerifyReport) -> str:
+    whole = sum(one.ok for one in report.generations)
+    lines = [f"{kernel}: {problem}" for kernel, problem in report.damaged_kernels.items()]
+    for one in report.generations:
+        lines += [f"{one.kernel}, generation {one.generation}: {problem}" for problem in one.problems]
+    lines.append(f"{whole} of {len(report.generations)} snapshots at {url} are whole; {mib(report.bytes_read)} were read.")
+    if report.unreferenced_packs:
+        lines.append(
+            f"{report.unreferenced_packs} files with {mib(report.unreferenced_bytes)} belong to no snapshot; "
+            "the next snapshot of their kernel removes them."
+        )
+    return "\n".join(lines)
