@@ -12,11 +12,11 @@ from pathlib import Path
 from threading import Event
 
 from perdure.domain.clock import Clock
-from perdure.domain.errors import KernelGone, NoRoom, PerdureError, SnapshotFailed
+from perdure.domain.errors import KernelGone, PerdureError, SnapshotFailed
 from perdure.domain.record import OpenFile
 from perdure.domain.target import Target
 
-from . import connections, explain, files, obstacles, remaps, rpc, tree
+from . import connections, explain, files, obstacles, remaps, room, rpc, tree
 from . import images as image
 from .criu import Criu
 from .limits import CaptureLimits
@@ -29,7 +29,6 @@ _LOG = "dump.log"
 _FREEZE_S = 10
 """CRIU's time to stop every thread; a thread in an uninterruptible wait (a dead NFS server) makes it give up, unharmed."""
 _OBSTACLE_HINT = "The kernel goes on unharmed; the next snapshot works once that is gone."
-_MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs"})
 
 
 @dataclass(frozen=True)
@@ -70,12 +69,12 @@ def _capture(
         if found := obstacles.find(target):
             raise SnapshotFailed(f"The kernel can't be saved now. {found[0]}", hint=_OBSTACLE_HINT, detail="\n".join(found))
         before = Before.of(target)
-        warnings = strays(target)
+        warnings = obstacles.strays(target)
         images.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(images.iterdir()):
             raise SnapshotFailed("The folder for the image is not empty.", detail=str(images))
         sequence.undo("image", lambda: shutil.rmtree(images, ignore_errors=True))
-        check_room(target, images, limits)
+        room.check(target, images, limits)
 
     log = images / _LOG
     captured: tuple[OpenFile, ...] = ()
@@ -94,7 +93,7 @@ def _capture(
     folder = os.open(images, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with sequence.step("dump"):
-            sequence.undo("dump", lambda: _mend(target, before, clock))
+            sequence.undo("dump", lambda: _mended(target, before, clock))
             with Worker(criu, target.shim_pid, [folder], clock, abort_s=limits.abort_s) as worker:
                 request = rpc.dump(folder, _LOG, ghost_bytes=limits.ghost_bytes, freeze_s=_FREEZE_S)
                 reply = worker.call(request, hook, deadline_s=limits.dump_s, cancelled=cancelled)
@@ -103,6 +102,9 @@ def _capture(
                 raise _failed(target, log, reply.error, "")
     except WorkerDied as error:
         raise _failed(target, log, "", error.stderr, error.why) from error
+    except OSError as error:
+        what = f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
+        raise SnapshotFailed(f"The kernel could not be saved: {what}.", hint=_OBSTACLE_HINT) from error
     finally:
         os.close(folder)
     sequence.account("files", copied_s)
@@ -126,36 +128,6 @@ def _capture(
     )
 
 
-def check_room(target: Target, images: Path, limits: CaptureLimits) -> None:
-    """NoRoom when the image wouldn't fit on the disk, or (where that disk is memory) into memory."""
-    need = tree.memory_bytes([process.pid for process in tree.descendants(target.kernel_pid)])
-    disk = os.statvfs(images)
-    free = disk.f_bavail * disk.f_frsize
-    if free < need + limits.disk_margin_bytes:
-        raise NoRoom(
-            f"The image needs {_mib(need + limits.disk_margin_bytes)} and {images} has {_mib(free)} left.",
-            hint="Free some space there, or move Perdure's state to a larger disk.",
-        )
-    in_memory = _filesystem(images) in _MEMORY_FILESYSTEMS
-    memory = limits.memory_margin_bytes + (need if in_memory else 0)
-    available = _available_memory()
-    if available < memory:
-        raise NoRoom(
-            f"A snapshot needs {_mib(memory)} of memory and {_mib(available)} are left.",
-            hint="Free some memory; the kernel has not been touched.",
-        )
-
-
-def strays(target: Target) -> list[str]:
-    """Processes in the sandbox that are not below the kernel (daemons that cut themselves loose): an image can't hold them."""
-    below = {process.pid for process in tree.descendants(target.kernel_pid)}
-    return [
-        f"process {process.inner_pid} ({process.name}) has left the kernel's process tree and is not in the snapshot"
-        for process in tree.in_sandbox(target.shim_pid)
-        if process.pid not in below and process.state not in "ZX"
-    ]
-
-
 def _failed(target: Target, log: Path, error: str, stderr: str, why: str = "") -> PerdureError:
     detail = explain.tail(log, stderr)
     if not tree.alive(target.kernel_pid):
@@ -164,27 +136,5 @@ def _failed(target: Target, log: Path, error: str, stderr: str, why: str = "") -
     return SnapshotFailed(f"The kernel could not be saved. {sentence}", hint=_OBSTACLE_HINT, detail=detail)
 
 
-def _mend(target: Target, before: Before, clock: Clock) -> None:
+def _mended(target: Target, before: Before, clock: Clock) -> None:
     mend(target, before, clock)
-
-
-def _available_memory() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 10
-    return 1 << 62
-
-
-def _filesystem(path: Path) -> str:
-    """Type of the file system that holds the folder: the longest mount point above it."""
-    best, kind = "", ""
-    resolved = str(path.resolve())
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        _, mount, filesystem, *_ = line.split(" ")
-        if (resolved == mount or resolved.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
-            best, kind = mount, filesystem
-    return kind
-
-
-def _mib(size: int) -> str:
-    return f"{size / (1 << 20):.0f} MiB"

@@ -52,6 +52,16 @@ def find(target: Target) -> list[str]:
     return found
 
 
+def strays(target: Target) -> list[str]:
+    """Processes in the sandbox that are not below the kernel (daemons that cut themselves loose): an image can't hold them."""
+    below = {process.pid for process in tree.descendants(target.kernel_pid)}
+    return [
+        f"process {process.inner_pid} ({process.name}) has left the kernel's process tree and is not in the snapshot"
+        for process in tree.in_sandbox(target.shim_pid)
+        if process.pid not in below and process.state not in "ZX"
+    ]
+
+
 def _tracer(pid: int) -> str:
     tracer = tree.read(pid)
     return f"{tracer.name} ({tracer.inner_pid})" if tracer else "a debugger"
