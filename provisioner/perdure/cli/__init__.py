@@ -10,4 +10,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; `argv` is sys.argv's by default. Returns the exit status: 0, 1 failed, 2 wrong usage."""
     from .run import run
 
-    return run(list(sys.argv[1:] if argv is None else argv))
+    # Not list(…): in this namespace `list` is the verb's module once that has been imported.
+    return run([*(sys.argv[1:] if argv is None else argv)])

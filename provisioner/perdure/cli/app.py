@@ -11,12 +11,19 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from jupyter_core.application import JupyterApp, base_aliases, base_flags
-from perdure import __version__
-from perdure.domain.errors import BadRequest
 from traitlets import Bool, TraitError, Unicode, default
 from traitlets.config.loader import ArgumentError, KVArgParseConfigLoader
 
+from perdure import __version__
+from perdure.domain.errors import BadRequest
+
 HELP_HINT = "--help shows what there is."
+ALIASES: dict[str, Any] = {**base_aliases, "agent": "PerdureApp.agent", "repository": "PerdureApp.repository"}
+FLAGS: dict[str, Any] = {
+    **{name: flag for name, flag in base_flags.items() if name not in ("show-config", "show-config-json")},
+    "json": ({"PerdureApp": {"json": True}}, "print one JSON document instead of text"),
+    "debug": (base_flags["debug"][0], "log more, and show where an error comes from"),
+}
 
 
 class _StrictLoader(KVArgParseConfigLoader):
@@ -26,7 +33,7 @@ class _StrictLoader(KVArgParseConfigLoader):
         def wrong(message: str) -> NoReturn:
             raise BadRequest(f"The command line is wrong: {message}.", hint=HELP_HINT)
 
-        self.parser.error = wrong
+        self.parser.error = wrong  # type: ignore[method-assign]
         return super()._parse_args(args)
 
     def _handle_unrecognized_alias(self, arg: str) -> None:
@@ -42,16 +49,8 @@ class PerdureApp(JupyterApp):
 
     name = "perdure"
     version = __version__
-    aliases = {
-        **base_aliases,
-        "agent": "PerdureApp.agent",
-        "repository": "PerdureApp.repository",
-    }
-    flags = {
-        **{name: flag for name, flag in base_flags.items() if name not in ("show-config", "show-config-json")},
-        "json": ({"PerdureApp": {"json": True}}, "print one JSON document instead of text"),
-        "debug": (base_flags["debug"][0], "log more, and show where an error comes from"),
-    }
+    aliases = ALIASES
+    flags = FLAGS
 
     agent = Unicode(help="Address of the agent: unix:///path. Default: $PERDURE_AGENT, else unix:///run/perdure/agent.sock.").tag(
         config=True

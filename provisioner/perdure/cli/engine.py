@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from perdure.domain.errors import NotProtected
 from traitlets import Unicode
 
-from .app import PerdureApp, later
+from perdure.domain.errors import NotProtected
+
+from .app import ALIASES, PerdureApp, later
+
+_ALIASES = {**ALIASES, "prefix": "InstallApp.prefix"}
+_VERBS = {"install": (later("engine", "InstallApp"), "get a CRIU that works here")}
 
 
 class InstallApp(PerdureApp):
@@ -19,7 +23,7 @@ class InstallApp(PerdureApp):
 
     name = "perdure-engine-install"
     description = __doc__
-    aliases = {**PerdureApp.aliases, "prefix": "InstallApp.prefix"}
+    aliases = _ALIASES
     prefix = Unicode(help="The folder. Default: share/perdure/criu of this Python environment.").tag(config=True)
 
     def act(self, *arguments: str) -> int:
@@ -49,4 +53,4 @@ class EngineApp(PerdureApp):
 
     name = "perdure-engine"
     description = __doc__
-    subcommands = {"install": (later("engine", "InstallApp"), "get a CRIU that works here")}
+    subcommands = _VERBS

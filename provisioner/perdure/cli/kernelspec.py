@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from traitlets import Bool, Unicode
 
-from .app import PerdureApp, later
+from .app import ALIASES, FLAGS, PerdureApp, later
+
+_ALIASES = {**ALIASES, "python": "InstallApp.python", "name": "InstallApp.spec"}
+_FLAGS = {
+    **FLAGS,
+    "user": ({"InstallApp": {"user": True}}, "for this user only"),
+    "sys-prefix": ({"InstallApp": {"sys_prefix": True}}, "into this Python environment"),
+}
+_VERBS = {
+    "install": (later("kernelspec", "InstallApp"), "make one for a Python environment"),
+    "protect": (later("kernelspec", "ProtectApp"), "put an installed one under Perdure"),
+}
 
 
 class InstallApp(PerdureApp):
@@ -12,12 +23,8 @@ class InstallApp(PerdureApp):
 
     name = "perdure-kernelspec-install"
     description = __doc__
-    aliases = {**PerdureApp.aliases, "python": "InstallApp.python", "name": "InstallApp.spec"}
-    flags = {
-        **PerdureApp.flags,
-        "user": ({"InstallApp": {"user": True}}, "for this user only"),
-        "sys-prefix": ({"InstallApp": {"sys_prefix": True}}, "into this Python environment"),
-    }
+    aliases = _ALIASES
+    flags = _FLAGS
     python = Unicode(help="Python of the environment (venv, conda); this one by default.").tag(config=True)
     spec = Unicode("checkpointed-gpu-python", help="Name of the kernel spec.").tag(config=True)
     user = Bool(False, help="Install for this user only.").tag(config=True)
@@ -37,7 +44,4 @@ class KernelspecApp(PerdureApp):
 
     name = "perdure-kernelspec"
     description = __doc__
-    subcommands = {
-        "install": (later("kernelspec", "InstallApp"), "make one for a Python environment"),
-        "protect": (later("kernelspec", "ProtectApp"), "put an installed one under Perdure"),
-    }
+    subcommands = _VERBS

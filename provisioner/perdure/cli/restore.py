@@ -5,16 +5,26 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from perdure.domain.ids import generation
 from traitlets import Bool, Int
 
-from .app import PerdureApp
+from perdure.domain.ids import generation
+
+from .app import ALIASES, FLAGS, PerdureApp
 from .connection import ask, find_kernel
 from .show import text
 
 if TYPE_CHECKING:
     from perdure.wire.client import AgentClient
     from perdure.wire.messages import KernelStatus
+
+_ALIASES = {**ALIASES, "generation": "RestoreApp.generation"}
+_FLAGS = {
+    **FLAGS,
+    "accept-changed-files": (
+        {"RestoreApp": {"accept_changed_files": True}},
+        "restore although files that the kernel has open are no longer as they were",
+    ),
+}
 
 
 class RestoreApp(PerdureApp):
@@ -26,14 +36,8 @@ class RestoreApp(PerdureApp):
     name = "perdure-restore"
     description = __doc__
     arguments = ("KERNEL",)
-    aliases = {**PerdureApp.aliases, "generation": "RestoreApp.generation"}
-    flags = {
-        **PerdureApp.flags,
-        "accept-changed-files": (
-            {"RestoreApp": {"accept_changed_files": True}},
-            "restore although files that the kernel has open are no longer as they were",
-        ),
-    }
+    aliases = _ALIASES
+    flags = _FLAGS
     generation = Int(None, allow_none=True, help="Which snapshot; the newest one by default.").tag(config=True)
     accept_changed_files = Bool(False, help="Restore with changed files as they are now, where that is possible at all.").tag(
         config=True

@@ -17,6 +17,7 @@ _VERBS = {
     "kernelspec": ("kernelspec", "KernelspecApp", "kernelspec install, kernelspec protect: choose what runs under Perdure"),
     "agent": ("agent", "AgentApp", "run this host's agent (root)"),
 }
+_SUBCOMMANDS = {verb: (later(module, name), help) for verb, (module, name, help) in _VERBS.items()}
 
 
 class RootApp(PerdureApp):
@@ -29,7 +30,7 @@ class RootApp(PerdureApp):
     perdure snapshot 3f            # KERNEL is an id or the beginning of one
     perdure restore 3f --generation 4
     """
-    subcommands = {verb: (later(module, name), help) for verb, (module, name, help) in _VERBS.items()}
+    subcommands = _SUBCOMMANDS
 
     def write_default_config(self) -> None:
         """All verbs' settings; for that, all must be imported."""

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perdure.domain.ids import kernel_id
 from traitlets import Bool
 
+from perdure.domain.ids import kernel_id
+
 from .amounts import mib
-from .app import PerdureApp
+from .app import FLAGS, PerdureApp
 from .connection import pick
 from .place import repository_url
 
 if TYPE_CHECKING:
     from perdure.store.repository import VerifyReport
+
+_FLAGS = {
+    **FLAGS,
+    "data": ({"VerifyApp": {"data": True}}, "read and hash every block, instead of looking at names and sizes only"),
+}
 
 
 class VerifyApp(PerdureApp):
@@ -25,10 +31,7 @@ class VerifyApp(PerdureApp):
     name = "perdure-verify"
     description = __doc__
     arguments = ("[KERNEL]",)
-    flags = {
-        **PerdureApp.flags,
-        "data": ({"VerifyApp": {"data": True}}, "read and hash every block, instead of looking at names and sizes only"),
-    }
+    flags = _FLAGS
     examples = """
     perdure verify
     perdure verify 3f --data --repository /mnt/backup/perdure

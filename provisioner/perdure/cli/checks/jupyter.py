@@ -33,7 +33,8 @@ def _provisioner() -> Check:
 
 def _kernel_specs() -> Check:
     means = "The kernels that you pick in the launcher to be protected."
-    found, broken = [], []
+    found: list[str] = []
+    broken: list[str] = []
     for path, spec in _installed_specs():
         argv = spec.get("argv") or [""]
         (found if shutil.which(str(argv[0])) else broken).append(f"{path.parent.name} ({spec.get('display_name', '')})")
@@ -49,7 +50,7 @@ def _installed_specs() -> Iterator[tuple[Path, dict[str, Any]]]:
     """Specs that name our provisioner; of several with one name, the one that Jupyter takes."""
     seen = set()
     for folder in jupyter_path("kernels"):
-        for path in sorted(Path(folder).glob("*/kernel.json")):
+        for path in _glob(Path(folder), "*/kernel.json"):
             name = path.parent.name.lower()
             if name in seen:
                 continue
@@ -64,7 +65,7 @@ def _server_extension() -> Check:
     means = "It tells JupyterLab how its kernels are, and restores one on your request."
     enabled: dict[str, bool] = {}
     for folder in reversed(jupyter_config_path()):  # later ones win
-        files = [*sorted(Path(folder).glob("jupyter_server_config.d/*.json")), Path(folder) / "jupyter_server_config.json"]
+        files = [*_glob(Path(folder), "jupyter_server_config.d/*.json"), Path(folder) / "jupyter_server_config.json"]
         for path in files:
             told = (_read(path).get("ServerApp") or {}).get("jpserver_extensions") or {}
             enabled.update({name: bool(on) for name, on in told.items() if name.split(".")[0] == "perdure"})
@@ -99,6 +100,13 @@ def _disabled() -> bool:
         if told:
             return any(told)
     return False
+
+
+def _glob(folder: Path, pattern: str) -> list[Path]:
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []  # somebody else's home, say: Jupyter doesn't find anything there either
 
 
 def _read(path: Path) -> dict[str, Any]:
