@@ -74,6 +74,20 @@ static char **read_environment(int fd)
 	return env;
 }
 
+static long read_pid_max(void)
+{
+	static const char path[] = "/proc/sys/kernel/pid_max";
+	char text[32];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+
+	if (n <= 0)
+		fail(path, errno);
+	close(fd);
+	text[n] = 0;
+	return strtol(text, NULL, 10);
+}
+
 static void let_go_of_stdio(void)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -106,6 +120,7 @@ int main(int argc, char **argv)
 	options_parse(&s, argc, argv);
 	status_open(s.status_path);
 	log_open(s.log_path, s.log_limit);
+	s.pid_max = read_pid_max();
 	s.env = s.env_fd >= 0 ? read_environment(s.env_fd) : environ;
 
 	sigaction(SIGCHLD, &standard, NULL); /* an ignored SIGCHLD is inherited, and would reap for us */

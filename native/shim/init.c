@@ -49,20 +49,6 @@ static void close_others(int *keep, size_t n)
 		fail("descriptors", errno);
 }
 
-static long read_number(const char *path)
-{
-	char text[32];
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		fail(path, errno);
-	ssize_t n = read(fd, text, sizeof text - 1);
-	if (n <= 0)
-		fail(path, errno);
-	close(fd);
-	text[n] = 0;
-	return strtol(text, NULL, 10);
-}
-
 /* The next process in the sandbox gets pid + 1. */
 static void set_last_pid(long pid)
 {
@@ -237,7 +223,7 @@ _Noreturn void init_run(struct settings *s, int go)
 	open_streams(s);
 	if (s->empty) {
 		/* Pids of CRIU and of other helpers come from here on, far from those that the kernel had. */
-		set_last_pid(read_number("/proc/sys/kernel/pid_max") / 4 * 3);
+		set_last_pid(s->pid_max / 4 * 3);
 	} else {
 		start_kernel(s);
 		forget_environment(s);

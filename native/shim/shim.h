@@ -23,6 +23,7 @@ struct settings {
 	size_t ngroups;
 	const char *cwd; /* NULL: "/" */
 	pid_t kernel_pid;
+	long pid_max; /* the host's: a new PID namespace may have a larger one, but the next host need not */
 	bool empty;
 	char **argv; /* NULL when empty */
 	char **env;

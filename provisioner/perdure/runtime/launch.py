@@ -11,7 +11,7 @@ from pathlib import Path
 from perdure.domain.errors import BadRequest, SandboxFailed
 from perdure.domain.ids import Owner
 
-from .identity import ProcessIdentity
+from .identity import ProcessIdentity, boot_id
 from .programs import SHIM, program
 from .status import ShimStatus
 
@@ -20,8 +20,8 @@ LOG = "kernel.log"
 READY_DEADLINE_S = 60.0
 """An interpreter on a slow network disk takes its time to be exec'ed; a shim that says nothing for longer hangs."""
 _POLL_S = 0.002
-_LAST_OUTPUT = 2000
-"""Bytes of a log that fit into an error."""
+GONE = 0
+"""Start time of a process that ended before anybody asked: no process has it but those that were there at boot."""
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 """What the shim itself runs with: nothing of the user's, nothing of the agent's."""
 
@@ -125,25 +125,16 @@ def _await_ready(outer: subprocess.Popen[bytes], path: Path) -> ProcessIdentity:
             raise SandboxFailed(f"The kernel could not be started: {what}: {why}.", hint=_hint(what), detail=status.error)
         if status.ready and status.shim_pid is not None:
             shim = ProcessIdentity.of(status.shim_pid)
-            if shim is not None:
+            # A kernel may have ended by now, and its sandbox with it: that is no failure of the start, and `ended` tells it.
+            # Asked again after the look: where the end is written down, the pid may have been somebody else's already.
+            if shim is not None and ShimStatus.read(path).ended is None:
                 return shim
+            return ProcessIdentity(status.shim_pid, GONE, boot_id())
         if gone:
-            if status.ready:
-                raise SandboxFailed(
-                    "The kernel ended as soon as it had been started.",
-                    hint="Its last output says why.",
-                    detail=f"status {status.ended}; {_last_output(path.with_name(LOG))}",
-                )
             raise SandboxFailed("The sandbox could not be started.", detail=f"perdure-shim ended with {outer.returncode}")
         if time.monotonic() > deadline:
             raise SandboxFailed(f"The sandbox was not ready after {READY_DEADLINE_S:.0f} seconds.", hint="Is a disk hanging?")
         time.sleep(_POLL_S)
-
-
-def _last_output(log: Path) -> str:
-    with open(log, "rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_OUTPUT))
-        return file.read().decode(errors="replace")
 
 
 def _hint(what: str) -> str:

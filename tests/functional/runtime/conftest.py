@@ -30,7 +30,11 @@ def keep() -> Iterator[Callable[[Sandbox], Sandbox]]:
     kept: list[tuple[Sandbox, str]] = []
 
     def register(sandbox: Sandbox) -> Sandbox:
-        kept.append((sandbox, os.readlink(f"/proc/{sandbox.shim.pid}/ns/pid")))
+        try:
+            namespace = os.readlink(f"/proc/{sandbox.shim.pid}/ns/pid")
+        except FileNotFoundError:
+            namespace = "ended already"
+        kept.append((sandbox, namespace))
         return sandbox
 
     yield register
