@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from blake3 import blake3
@@ -97,6 +98,32 @@ def test_a_durable_file_is_never_replaced_unless_asked(tmp_path: Path) -> None:
     durable.write(path, b"3", replace=True, root=tmp_path)
     assert path.read_bytes() == b"3"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_what_is_visible_is_on_disk_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replace: bool) -> None:
+    """A power cut can't be had in a test; the order of the system calls can."""
+    calls: list[tuple[str, str]] = []
+
+    def watch(name: str) -> None:
+        call = getattr(os, name)
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            what = os.readlink(f"/proc/self/fd/{args[0]}") if isinstance(args[0], int) else str(args[-1])
+            calls.append((name, os.path.relpath(what, tmp_path)))
+            return call(*args, **kwargs)
+
+        monkeypatch.setattr(os, name, wrapper)
+
+    for name in ("write", "fsync", "link", "rename"):
+        watch(name)
+    durable.write(tmp_path / "folder" / "file", b"data", replace=replace, root=tmp_path)
+    (_, made), (wrote, temporary), (synced, same), (published, path), (_, folder) = calls
+    assert made == "."
+    assert (wrote, synced, same) == ("write", "fsync", temporary)
+    assert temporary.startswith(durable.PREFIX)
+    assert (published, path) == ("rename" if replace else "link", "folder/file")
+    assert folder == "folder"
 
 
 def test_a_missing_root_is_not_made(tmp_path: Path) -> None:

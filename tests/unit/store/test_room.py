@@ -83,8 +83,10 @@ def test_disk_full_at_any_step(small: Bench) -> None:
 def test_target_full(small: Bench, tmpfs: Tmpfs) -> None:
     generation = small.publish({"a": b"a", "z": noise(1 << 20, 1)}).generation
     target = tmpfs(512 << 10)
+    started: list[int] = []
     with pytest.raises(NoRoom):
-        small.repository.fetch(KERNEL, generation, target / "into")
+        small.repository.fetch(KERNEL, generation, target / "into", progress=lambda done, _: started.append(done))
+    assert started == []
     assert list(target.iterdir()) == []
 
 
