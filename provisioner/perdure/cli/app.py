@@ -83,6 +83,20 @@ class PerdureApp(JupyterApp):
         except (TraitError, ArgumentError) as problem:
             raise BadRequest(f"A setting is wrong: {problem}", hint=HELP_HINT) from problem
 
+    def load_config_file(self, suppress_errors: bool = False) -> None:
+        """Called by JupyterApp.initialize. Raises BadRequest: a setting that is ignored is worse than one that is refused."""
+        self.raise_config_file_errors = True
+        try:
+            super().load_config_file(suppress_errors=suppress_errors)
+        except BadRequest:
+            raise
+        except Exception as problem:  # a configuration file is a program: anything may come out of it
+            folders = ", ".join(self.config_file_paths)
+            raise BadRequest(
+                f"A configuration file can't be used: {type(problem).__name__}: {problem}.",
+                hint=f"It is jupyter_config or {self.config_file_name}, .py or .json, in one of: {folders}.",
+            ) from problem
+
     def parse_command_line(self, argv: Any = None) -> None:
         """Called by `initialize`."""
         inspect.unwrap(JupyterApp.parse_command_line)(self, argv)

@@ -130,7 +130,12 @@ def test_configuration_file_and_command_line(
     assert f"{tmp_path}/told" in document()["error"]["sentence"]
 
 
-def test_wrong_value_in_a_configuration_file(own_configuration: Path, document: Callable[[], dict[str, Any]]) -> None:
-    (own_configuration / "perdure_config.py").write_text("c.PerdureApp.json = 'perhaps'\n")
+@pytest.mark.parametrize("text", ["c.PerdureApp.agent = 3\n", "c.PerdureApp.agent = \n", "1 / 0\n"])
+def test_broken_configuration_file(
+    text: str, own_configuration: Path, document: Callable[[], dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own_configuration / "perdure_config.py").write_text(text)
     assert main(["verify", "--json"]) == 2
     assert document()["error"]["code"] == "bad-request"
+    assert main(["verify"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
