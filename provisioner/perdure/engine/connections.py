@@ -21,7 +21,7 @@ from .protobuf import Message
 _INET_SOCKET = 4
 """fdinfo.proto: type of an inet socket's entry."""
 _TCP, _CLOSE, _LISTEN = 6, 7, 10
-_STATE, _SRC_PORT, _DST_PORT, _BACKLOG, _SRC, _DST = 6, 7, 8, 10, 11, 12
+_PROTOCOL, _STATE, _SRC_PORT, _DST_PORT, _BACKLOG, _SRC, _DST = 5, 6, 7, 8, 10, 11, 12
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -52,7 +52,7 @@ def close_outside(images: Path, here: Callable[[Address], bool] = lambda address
         if tcp is None:
             continue
         end = _connection(tcp)
-        if (end.remote, end.local) in ends and here(end.local[0]):
+        if (end.remote, end.local) in ends and here(end.local[0]) and here(end.remote[0]):
             continue
         tcp.set(_STATE, _CLOSE).set(_SRC_PORT, 0).set(_DST_PORT, 0).set(_BACKLOG, 0)
         entry.set(_INET_SOCKET, tcp)
@@ -63,14 +63,20 @@ def close_outside(images: Path, here: Callable[[Address], bool] = lambda address
     return closed
 
 
+def listeners(images: Path) -> set[tuple[Address, int]]:
+    """Where the image's TCP sockets listen."""
+    _, entries = imagefile.read_entries(images / "files.img")
+    found = (entry.message(_INET_SOCKET) for entry in entries if entry.number(1) == _INET_SOCKET)
+    return {
+        (_address(tcp.numbers(_SRC)), tcp.number(_SRC_PORT))
+        for tcp in found
+        if tcp is not None and tcp.number(_PROTOCOL) == _TCP and tcp.number(_STATE) == _LISTEN
+    }
+
+
 def made_by_us(images: Path, ends: list[Connection]) -> list[str]:
     """The peers that the tree had connected to, in words; clients of its own listeners (Jupyter's, first of all) are left out."""
-    _, entries = imagefile.read_entries(images / "files.img")
-    listening = {
-        found.number(_SRC_PORT)
-        for entry in entries
-        if (found := entry.message(_INET_SOCKET)) is not None and found.number(_STATE) == _LISTEN
-    }
+    listening = {port for _, port in listeners(images)}
     return sorted({f"{end.remote[0]} port {end.remote[1]}" for end in ends if end.local[1] not in listening})
 
 
@@ -90,7 +96,7 @@ def _tcp(entry: Message) -> Message | None:
     if entry.number(1) != _INET_SOCKET:
         return None
     found = entry.message(_INET_SOCKET)
-    if found is None or found.number(5) != _TCP or not found.number(_DST_PORT) or found.number(_STATE) == _LISTEN:
+    if found is None or found.number(_PROTOCOL) != _TCP or not found.number(_DST_PORT) or found.number(_STATE) == _LISTEN:
         return None
     return found
 

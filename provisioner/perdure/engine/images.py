@@ -20,6 +20,8 @@ _REGULAR = 1
 """fdinfo.proto: type of a regular file's entry."""
 _PRESENT, _PARENT = 4, 1
 """pagemap.proto: the run's bytes are in this image's pages file; in a parent image."""
+_LINKED, _GHOST = 0, 1
+"""remap-file-path.proto: what became of a file that has no name: kept under another one, or in the image."""
 _HIGHEST_PID = 1 << 22
 """Linux's limit; an image has -1 for the group and session of a zombie."""
 _PROT_EXEC = 4
@@ -47,7 +49,7 @@ class RegularFile:
     executable: bool
     """Mapped with PROT_EXEC."""
     ghost: bool
-    """It was deleted: its content is in the image."""
+    """It had lost this name at the dump: its content comes with the image, whatever stands at the path now."""
 
     @property
     def writable(self) -> bool:
@@ -135,6 +137,11 @@ def taken_pids(images: Path) -> set[int]:
 def logical_bytes(images: Path) -> int:
     """Size of everything in the folder."""
     return sum(path.stat().st_size for path in images.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def check(images: Path) -> None:
+    """Raises Corrupt when the memory in the image is not as long as it says; CRIU would wait for ever for the rest."""
+    cuts(images)
 
 
 def cuts(images: Path) -> dict[str, list[int]]:
@@ -229,4 +236,4 @@ def _ghost_ids(images: Path) -> set[int]:
     path = images / "remap-fpath.img"
     if not path.exists():
         return set()
-    return {entry.number(1) for entry in imagefile.read_entries(path)[1] if entry.number(3) == 1}
+    return {entry.number(1) for entry in imagefile.read_entries(path)[1] if entry.number(3) in (_GHOST, _LINKED)}

@@ -12,7 +12,7 @@ from perdure.domain.errors import PerdureError, RestoreFailed
 from perdure.domain.record import Record
 from perdure.domain.target import KERNEL_PID, Target
 
-from . import connections, explain, files, pids, remaps, rpc, tree
+from . import connections, explain, files, pids, remaps, rpc, timewait, tree
 from . import images as image
 from .criu import Criu
 from .sequence import Sequence
@@ -43,12 +43,15 @@ def revive(
     """
     with Sequence(clock) as sequence:
         sequence.undo("processes", lambda: _empty(target, clock))
+        with sequence.step("image"):
+            image.check(images)
         with sequence.step("files"):
             warnings = list(files.put_back(target, images, record, accept_changed=accept_changed_files))
             links = remaps.put_back(target, images, record.owner)
             sequence.undo("links", lambda: remaps.clear(links))
         with sequence.step("connections"):
             closed = connections.close_outside(images, connections.local_address)
+            timewait.end(images)
             warnings += [f"the connection to {end} was closed" for end in connections.made_by_us(images, closed)]
         with sequence.step("pids"):
             taken = image.taken_pids(images)

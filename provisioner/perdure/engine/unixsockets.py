@@ -8,13 +8,11 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-_SOCK_DIAG, _BY_FAMILY, _DONE, _ERROR = 4, 20, 3, 2
-_REQUEST_DUMP = 0x1 | 0x300
+from . import sockdiag
+
 _SHOW_NAME, _SHOW_PEER, _SHOW_PENDING = 0x1, 0x4, 0x8
 _ATTR_NAME, _ATTR_PEER, _ATTR_PENDING = 0, 2, 3
-_HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
-_BUFFER_BYTES = 1 << 18
 
 
 @dataclass
@@ -49,21 +47,8 @@ def _words(name: bytes, inode: int) -> str:
 
 
 def _all() -> Iterator[_Socket]:
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as diag:
-        question = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOW_NAME | _SHOW_PEER | _SHOW_PENDING, 0, 0)
-        diag.send(_HEADER.pack(_HEADER.size + len(question), _BY_FAMILY, _REQUEST_DUMP, 1, 0) + question)
-        while True:
-            data = diag.recv(_BUFFER_BYTES)
-            at = 0
-            while at < len(data):
-                size, kind, _, _, _ = _HEADER.unpack_from(data, at)
-                if kind == _DONE:
-                    return
-                if kind == _ERROR:
-                    (code,) = struct.unpack_from("=i", data, at + _HEADER.size)
-                    raise OSError(-code, os.strerror(-code))
-                yield _parse(data[at + _HEADER.size : at + size])
-                at += _aligned(size)
+    show = _SHOW_NAME | _SHOW_PEER | _SHOW_PENDING
+    return map(_parse, sockdiag.dump(struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, show, 0, 0)))
 
 
 def _parse(data: bytes) -> _Socket:
@@ -78,9 +63,5 @@ def _parse(data: bytes) -> _Socket:
             (entry.peer,) = struct.unpack("=I", value)
         elif kind == _ATTR_PENDING:
             entry.pending = list(struct.unpack(f"={len(value) // 4}I", value))
-        at += max(_ATTRIBUTE.size, _aligned(size))
+        at += max(_ATTRIBUTE.size, sockdiag.aligned(size))
     return entry
-
-
-def _aligned(size: int) -> int:
-    return (size + 3) & ~3

@@ -129,7 +129,8 @@ def test_connections_inside_the_tree_stay_and_others_are_closed(kernel: LiveKern
 
 def test_a_connection_whose_address_is_not_here_is_closed(kernel: LiveKernel) -> None:
     kernel.run(
-        "import socket; s = socket.create_server(('127.77.1.1', 0)); a = socket.create_connection(s.getsockname()); b, _ = s.accept()"
+        "import socket; s = socket.create_server(('127.77.1.1', 0))\n"
+        "a = socket.create_connection(s.getsockname()); b, _ = s.accept()"
     )
     snapshot = kernel.snapshot()
     before = connections.connections(snapshot.images)
@@ -177,7 +178,8 @@ def test_the_agent_dies_in_the_middle_of_a_dump(kernel: LiveKernel) -> None:
         "import sys, time\nfrom pathlib import Path\nfrom threading import Event\n"
         "from perdure.domain.target import Target\nfrom perdure.engine import classic, criu\n"
         "from perdure.engine.limits import CaptureLimits\n"
-        f"classic.capture({target!r}, Path({str(kernel.folder / 'images-x')!r}), criu.find(), limits=CaptureLimits(), clock=time)\n"
+        f"target, images = {target!r}, Path({str(kernel.folder / 'images-x')!r})\n"
+        "classic.capture(target, images, criu.find(), limits=CaptureLimits(), clock=time)\n"
     )
     for _ in range(3):
         agent = subprocess.Popen([sys.executable, "-c", program])
