@@ -43,6 +43,7 @@ _FORBIDDEN_IMAGES = re.compile(
 """Namespaces and their contents are never in our images; the second line is how old CRIUs stored what files.img holds now."""
 _MAKING = os.O_CREAT | os.O_EXCL | os.O_TRUNC
 """Linux forgets these once a file is open: no image that CRIU wrote has them."""
+_KERNELS = ("/proc/", "/sys/")
 _PRIVATE = ("/dev/shm/", "/dev/pts/")
 """The sandbox's own: nothing of the host is there."""
 
@@ -159,7 +160,11 @@ def _regular(entry: image.RegularFile, pids: set[int], root: Root) -> str:
     except OSError as error:
         return f"can't be reached by the kernel's owner: {error.strerror}"
     try:
-        wanted = _wanted(entry, os.fstat(fd).st_mode)
+        mode = os.fstat(fd).st_mode
+        wanted = _wanted(entry, mode)
+        if entry.path.startswith(_KERNELS) and wanted & ~mode:
+            # Linux asks for the whole thread's uid there, not for the one that it has for files: only what all may do is sure.
+            return "may not be opened like that by the kernel's owner"
         if may(fd, wanted) or (entry.executable and wanted == os.R_OK and may(fd, os.X_OK)):
             return ""
         return "may not be written by the kernel's owner" if wanted & os.W_OK else "may not be read by the kernel's owner"
