@@ -1,4 +1,7 @@
-"""`python tests/bench/one.py --peer P --workload wNN`: the bench's own program, with `perdure` among its peers. Prints one JSON line."""
+"""`python tests/bench/one.py --peer P --workload wNN`: the bench's own program, with `perdure` among its peers.
+
+Prints one JSON line.
+"""
 
 from __future__ import annotations
 

@@ -48,13 +48,14 @@ def make_peer(base: Any) -> type:
             state = Path(self.dir) / "state"
             self.address = f"unix://{state}/agent.sock"
             state.mkdir(mode=0o700)
-            self.agent = subprocess.Popen(
-                [sys.executable, "-m", "perdure", "agent"],
-                env={**os.environ, "PERDURE_STATE": str(state), "PERDURE_AGENT": self.address},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=open(Path(self.dir) / "agent.log", "wb"),
-            )
+            with open(Path(self.dir) / "agent.log", "wb") as log:
+                self.agent = subprocess.Popen(
+                    [sys.executable, "-m", "perdure", "agent", "--socket", str(state / "agent.sock")],
+                    env={**os.environ, "PERDURE_STATE": str(state)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
             self._until_up()
             endpoint = Endpoint.for_kernel(self.id, secrets.token_hex(16))
             Path(self.cf).write_text(json.dumps(endpoint.to_json()))
@@ -110,7 +111,7 @@ def make_peer(base: Any) -> type:
             """Whatever state it is in: no kernel and no agent is left."""
             try:
                 if getattr(self, "agent", None) is not None and self.agent.poll() is None:
-                    self._ask(lambda client: client.forget(self.id))
+                    self._ask(lambda client: client.forget(self.id, snapshots="drop"))
             finally:
                 if getattr(self, "agent", None) is not None:
                     self.agent.terminate()

@@ -53,9 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--workloads", default=",".join(suite.ALL))
     parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument(
-        "--folder", type=Path, default=Path("/var/tmp/perdure-bench"), help="where snapshots and kernels' files go"
-    )
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/perdure-bench"), help="for snapshots and kernels' files")
     told = parser.parse_args(argv)
     good = True
     for workload in told.workloads.split(",") * told.repeat:

@@ -83,7 +83,7 @@ class PerdureApp(JupyterApp):
         except (TraitError, ArgumentError) as problem:
             raise BadRequest(f"A setting is wrong: {problem}", hint=HELP_HINT) from problem
 
-    def load_config_file(self, suppress_errors: bool = False) -> None:
+    def load_config_file(self, suppress_errors: bool = False) -> None:  # type: ignore[override]
         """Called by JupyterApp.initialize. Raises BadRequest: a setting that is ignored is worse than one that is refused."""
         self.raise_config_file_errors = True
         try:

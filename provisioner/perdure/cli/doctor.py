@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from perdure import __version__
 from perdure.domain.errors import PerdureError
+from perdure.wire.address import agent_address
 
 from .app import PerdureApp
 from .checks import engine, host
@@ -32,17 +33,16 @@ class DoctorApp(PerdureApp):
     def act(self, *arguments: str) -> int:
         uid = os.geteuid()
         info, trouble = self._ask_agent()
-        address = self.agent or "its usual address"
-        checks = [host.python(), host.privilege(uid, address, trouble)]
-        checks += host.own_facts(uid) if info is None else [Check.from_json(one) for one in info.checks]
-        checks.append(host.native_programs())
+        address = agent_address(self.agent)
+        checks = [host.python(), host.privilege(uid, address, trouble), *(host.own_facts(uid) if info is None else ())]
         criu_check, criu = engine.criu()
-        checks.append(criu_check)
-        url = self.repository or (info.repository if info else "") or ""
-        found, repository_facts = repository(url if "://" in url else repository_url(self), ours=uid == 0)
-        checks += [*found, *jupyter()]
+        url = repository_url(self) if self.repository or info is None else info.repository
+        repository_checks, repository_facts = repository(url, ours=uid == 0)
         gpu_check, gpus = engine.gpus()
-        checks.append(gpu_check)
+        checks += [host.native_programs(), criu_check, *repository_checks, *jupyter(), gpu_check]
+        if info is not None:
+            criu = info.criu
+            checks = _instead(checks, [Check.from_json(one) for one in info.checks])
         document = {
             "perdure": __version__,
             "protected": all(check.ok for check in checks if check.needed),
@@ -60,6 +60,13 @@ class DoctorApp(PerdureApp):
             return ask(self, lambda client: client.host()), None
         except PerdureError as error:
             return None, error
+
+
+def _instead(ours: list[Check], agents: list[Check]) -> list[Check]:
+    """The agent is the one that has to do it: what it found counts, where both have looked."""
+    names = {check.name for check in agents}
+    first, *rest = [check for check in ours if check.name not in names]
+    return [first, *agents, *rest]
 
 
 def text(checks: list[Check]) -> str:

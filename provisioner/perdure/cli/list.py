@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from perdure.domain.errors import AgentUnreachable
+from perdure.wire.address import agent_address
 
 from .amounts import ago, duration, mib
 from .app import PerdureApp
@@ -32,7 +33,7 @@ class ListApp(PerdureApp):
                 "  `perdure doctor` says what is missing.",
             )
             return 0
-        self.show({"agent": self.agent or "default", "kernels": [kernel.to_json() for kernel in kernels]}, _text(kernels))
+        self.show({"agent": agent_address(self.agent), "kernels": [kernel.to_json() for kernel in kernels]}, _text(kernels))
         return 0
 
 

@@ -81,7 +81,7 @@ def test_it_makes_nothing(tmp_path: Path) -> None:
 def test_disabled_extensions(tmp_path: Path) -> None:
     config = tmp_path / "config"
     (config / "labconfig").mkdir(parents=True)
-    told = {"ServerApp": {"jpserver_extensions": {"perdure.jupyter": False}}}
+    told = {"ServerApp": {"jpserver_extensions": {"perdure.jupyter.extension": False}}}
     (config / "jupyter_server_config.json").write_text(json.dumps(told))
     (config / "labconfig" / "page_config.json").write_text(json.dumps({"disabledExtensions": {"@perdure/labextension": True}}))
     _, _, checks = doctor(tmp_path, JUPYTER_CONFIG_DIR=str(config), JUPYTER_PREFER_ENV_PATH="0")

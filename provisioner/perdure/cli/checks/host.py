@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 
-from perdure.domain.errors import NotProtected, PerdureError
+from perdure.domain.errors import AgentUnreachable, NotProtected, PerdureError
 
 from .check import Check
 
@@ -29,7 +29,8 @@ def privilege(uid: int, agent: str, trouble: PerdureError | None) -> Check:
         return Check("root-or-agent", True, f"an agent at {agent}", means)
     if uid == 0:
         return Check("root-or-agent", True, "uid 0, no agent yet: the first kernel starts one", means)
-    return Check("root-or-agent", False, f"uid {uid}, and no agent: {trouble.sentence}", means, trouble.hint or _SERVICE)
+    fix = _SERVICE if isinstance(trouble, AgentUnreachable) else trouble.hint or _SERVICE
+    return Check("root-or-agent", False, f"uid {uid}. {trouble.sentence}", means, fix)
 
 
 def own_facts(uid: int) -> list[Check]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from importlib.metadata import entry_points
@@ -14,8 +15,10 @@ from jupyter_core.paths import jupyter_config_path, jupyter_path
 from .check import Check
 
 PROVISIONER = "perdure-provisioner"
-SERVER_EXTENSION = "perdure.jupyter"
+SERVER_EXTENSION = "perdure.jupyter.extension"
 LAB_EXTENSION = "@perdure/labextension"
+_PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
+"""jupyter_client takes the Jupyter server's own Python for these names, whatever is on PATH."""
 _REINSTALL = "pip install --force-reinstall perdure, in the environment of the Jupyter server"
 
 
@@ -36,8 +39,9 @@ def _kernel_specs() -> Check:
     found: list[str] = []
     broken: list[str] = []
     for path, spec in _installed_specs():
-        argv = spec.get("argv") or [""]
-        (found if shutil.which(str(argv[0])) else broken).append(f"{path.parent.name} ({spec.get('display_name', '')})")
+        program = str((spec.get("argv") or [""])[0])
+        runs = _PYTHON.fullmatch(program) or shutil.which(program)
+        (found if runs else broken).append(f"{path.parent.name} ({spec.get('display_name', '')})")
     if not found and not broken:
         return Check("kernel-spec", False, "none", means, "perdure kernelspec install --sys-prefix")
     if broken:
