@@ -41,3 +41,11 @@ def lab() -> Iterator[Lab]:
 def pictures(tmp_path: Path) -> Path:
     """`make screenshots` names the folder that is committed."""
     return Path(os.environ.get("PERDURE_SCREENSHOTS") or tmp_path)
+
+
+@pytest.fixture(scope="module")
+def unprotected() -> Iterator[Lab]:
+    """A server whose host has no CRIU."""
+    lab = Lab(env={"PERDURE_CRIU": "/nonexistent/criu"})
+    yield lab
+    lab.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from playwright.sync_api import Page, expect
 from tests.ui.lab import Lab, until
 from tests.ui.page import READY_MS, NotebookPage
 
+DEMO = Path(__file__).parents[2] / "binder" / "demo.ipynb"
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 WORK = """\
 import itertools
@@ -114,14 +116,6 @@ def test_notebook_7_shows_the_pill_too(lab: Lab, page: Page) -> None:
     expect(page.locator(".perdure-Protection").first).to_contain_text("Protected ·", timeout=READY_MS)
 
 
-@pytest.fixture(scope="module")
-def unprotected() -> Iterator[Lab]:
-    """A server whose host has no CRIU."""
-    lab = Lab(env={"PERDURE_CRIU": "/nonexistent/criu"})
-    yield lab
-    lab.close()
-
-
 def test_unprotected_kernel_works_and_says_why(unprotected: Lab, page: Page, pictures: Path) -> None:
     unprotected.notebook("bare.ipynb", ["print(6 * 7)"])
     notebook = NotebookPage(page, unprotected.page_of("bare.ipynb"))
@@ -130,6 +124,17 @@ def test_unprotected_kernel_works_and_says_why(unprotected: Lab, page: Page, pic
     expect(notebook.pill).to_contain_text("Not protected: ", timeout=READY_MS)
     notebook.picture(pictures, "not-protected")
     assert notebook.dialogs == []
+
+
+def test_binder_demo_says_that_it_is_unprotected(unprotected: Lab, page: Page) -> None:
+    shutil.copy(DEMO, unprotected.files / "demo.ipynb")
+    notebook = NotebookPage(page, unprotected.page_of("demo.ipynb"))
+    expect(page.locator(".jp-MarkdownCell").first).to_contain_text("not protected")
+    notebook.run(0)
+    notebook.expect_output(0, "NOT protected")
+    notebook.expect_output(0, "criu")
+    notebook.run(1)
+    notebook.expect_output(1, "[0, 1, 4, 9, 16]")
 
 
 @pytest.fixture(scope="module")
