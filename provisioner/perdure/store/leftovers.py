@@ -12,17 +12,16 @@ from .names import Claim, KernelNames
 
 
 def find(backend: Backend, current: Head) -> Iterator[Entry]:
-    """What `current` doesn't list and its own claim didn't write, in the order in which it may be deleted."""
-    names = KernelNames(current.kernel)
-    manifests, index, packs, damaged = names.folders
-    published, used = set(current.generations), set(current.indexes)
+    """What `current` doesn't list, in the order in which it may be deleted; that of a publish that still runs too."""
+    manifests, index, packs, damaged = KernelNames(current.kernel).folders
+    published, used = frozenset[str](current.generations), frozenset[str](current.indexes)
     for folder, kept in ((manifests, published), (index, used), (packs, used), (damaged, used)):
-        yield from _objects(backend, folder, lambda claim, kept=kept: claim not in kept and claim != current.claim)  # type: ignore[misc]
+        yield from _objects(backend, folder, lambda claim, kept=kept: claim not in kept)  # type: ignore[misc]
 
 
-def remove(backend: Backend, current: Head) -> None:
-    """Raises StoreFailed, NoRoom. `current` must be the newest head: it has locked out whoever else may be writing."""
-    for entry in list(find(backend, current)):
+def remove(backend: Backend, claimed: Head) -> None:
+    """Raises StoreFailed, NoRoom. `claimed` has just locked out whoever else may be writing, and has written nothing itself."""
+    for entry in list(find(backend, claimed)):
         backend.delete(entry.name)
 
 

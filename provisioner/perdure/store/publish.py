@@ -22,7 +22,7 @@ from .backend import Absent, Backend, Changed
 from .blocks import Block, encode, name_of
 from .head import Head
 from .index import Index, IndexWriter
-from .manifest import Manifest, StoredFile
+from .manifest import MODE_BITS, Manifest, StoredFile
 from .names import KernelNames, generation_of
 from .pack import PackWriter
 from .recipe import SegmentWriter
@@ -135,7 +135,7 @@ def _store_files(
                     progress(done, total)
         finally:
             readers.shutdown(wait=True, cancel_futures=True)
-    return tuple(StoredFile(one.file.name, one.size, one.file.mode, segments[id(one)].finish()) for one in measured)
+    return tuple(StoredFile(one.file.name, one.size, one.file.mode & MODE_BITS, segments[id(one)].finish()) for one in measured)
 
 
 def _read_ahead(

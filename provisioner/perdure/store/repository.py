@@ -28,6 +28,8 @@ __all__ = ["Manifest", "PublishStats", "Repository", "SourceFile", "VerifyReport
 
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all."""
+_NOBODYS = frozenset({"lost+found/"})
+"""What a fresh file system has in its top folder."""
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -57,7 +59,7 @@ class Repository:
             return cls(backend, _read_id(backend))
         except Absent:
             pass
-        if next(iter(backend.list("")), None) is not None:
+        if any(entry.name not in _NOBODYS for entry in backend.list("")):
             raise StoreFailed(
                 f"{backend.url} holds other things than a repository.", hint="Use an empty folder, or the right one."
             )

@@ -17,7 +17,7 @@ from typing import Protocol
 from perdure.domain.errors import BadRequest, SnapshotFailed, StoreFailed
 
 from .blocks import BLOCK, NO_NAME, ZEROS, Block, encode, name_of
-from .manifest import LARGEST_FILE, MODE_BITS, MOST_FILES
+from .manifest import LARGEST_FILE, MOST_FILES
 from .names import clash, unsafe_file_name
 
 BATCH = 4 << 20
@@ -28,7 +28,8 @@ BATCH = 4 << 20
 class SourceFile:
     """A file to be stored under `name` (components joined by `/`).
 
-    `cuts`: ascending offsets in bytes where blocks begin. Cut where equal content begins, it is found again wherever it lies.
+    `mode`: only its permission bits (0777) are kept; a whole `st_mode` will do. `cuts`: ascending offsets in bytes where blocks
+    begin. Cut where equal content begins, it is found again wherever it lies.
     """
 
     name: str
@@ -131,8 +132,6 @@ def _measure(file: SourceFile) -> Measured:
         raise _unreadable(file, error) from error
     if not stat.S_ISREG(found.st_mode):
         raise BadRequest(f"{file.name!r} is not a regular file, so it can't be stored.", detail=str(file.path))
-    if file.mode & ~MODE_BITS or file.mode < 0:
-        raise BadRequest(f"{file.name!r} has the mode {file.mode:o}.", hint="Permission bits only: 777 at most.")
     if found.st_size > LARGEST_FILE:
         raise BadRequest(f"{file.name!r} is too large for a snapshot ({found.st_size} bytes).")
     return Measured(file, found.st_size, (found.st_dev, found.st_ino, found.st_size))
