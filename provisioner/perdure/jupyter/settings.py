@@ -1,0 +1,58 @@
+"""The settings of a checkpointed kernel: the fields of `domain.policy.Policy` as traits.
+
+A kernel spec sets them in `metadata.kernel_provisioner.config`, a Jupyter configuration file as
+`c.PerdureProvisioner.snapshot_interval_s = 60`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from traitlets import Bool, Enum, Float, HasTraits, Int, Unicode
+
+from perdure.domain.policy import Policy
+
+
+class PolicyTraits(HasTraits):
+    """Each trait is the field of the same name; `policy` is all of them."""
+
+    agent = Unicode(
+        help="Address of the agent, unix:///path. Empty: $PERDURE_AGENT, else the machine's own (started if this server is root)."
+    ).tag(config=True)
+    repository = Unicode(help="Where snapshots are kept, file:///path. Empty: $PERDURE_REPOSITORY, else the agent's own.").tag(
+        config=True
+    )
+    snapshot_interval_s = Float(
+        Policy.snapshot_interval_s,
+        min=0,
+        help="Longest time in seconds between two snapshots of a working kernel; 0 = none by time.",
+    ).tag(config=True)
+    after_cell_work_s = Float(
+        Policy.after_cell_work_s, min=0, help="Snapshot at the end of a cell when this many seconds of work would be lost …"
+    ).tag(config=True)
+    after_cell_growth_bytes = Int(
+        Policy.after_cell_growth_bytes, min=0, help="… or when memory has changed by this many bytes …"
+    ).tag(config=True)
+    after_cell_age_s = Float(Policy.after_cell_age_s, min=0, help="… or when the last snapshot is this many seconds old.").tag(
+        config=True
+    )
+    min_gap_s = Float(Policy.min_gap_s, min=0, help="Least time in seconds between two snapshots that nobody asked for.").tag(
+        config=True
+    )
+    restore_on_death = Bool(
+        Policy.restore_on_death, help="Bring a kernel that dies back from its newest good snapshot by itself."
+    ).tag(config=True)
+    max_restores = Int(
+        Policy.max_restores,
+        min=0,
+        help="Give a snapshot up when its kernel has died again this often, each time within `stable_s`.",
+    ).tag(config=True)
+    stable_s = Float(Policy.stable_s, min=0, help="A restored kernel that lives for this many seconds is good.").tag(config=True)
+    snapshots_at_shutdown: Enum[Any] = Enum(
+        ("drop", "keep"), Policy.snapshots_at_shutdown, help="What becomes of a kernel's snapshots when it is shut down."
+    ).tag(config=True)
+
+    @property
+    def policy(self) -> Policy:
+        return Policy(**{field.name: getattr(self, field.name) for field in fields(Policy)})

@@ -1,0 +1,56 @@
+"""Starts ipykernel so that its kernel can be saved and brought back, and is a plain ipykernel in every other way.
+
+`python -m perdure.kernelside.launch -f FILE`, or by its path in an environment that has no Perdure. Two things differ from
+`-m ipykernel_launcher`:
+
+- no tip in the banner, unless the user's configuration asks for tips: choosing one draws from the user's random numbers at every
+  kernel_info request;
+- the history database is open only for the moment in which it is read or written (`history.py`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from typing import Any
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def clean_path() -> None:
+    """Take out what Python put in front for starting this file; ipykernel adds the working folder itself, later."""
+    if sys.path and sys.path[0] in ("", os.getcwd(), HERE):
+        del sys.path[0]
+
+
+def load_history() -> Any:
+    """`history.py` by its path, under a name that no user's module has: the package may not be importable here."""
+    spec = importlib.util.spec_from_file_location("_perdure_history", os.path.join(HERE, "history.py"))
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{HERE}/history.py is missing")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main() -> None:
+    clean_path()
+    # What a program sees of its own start: the same as in a plain kernel.
+    launcher = importlib.util.find_spec("ipykernel_launcher")
+    if launcher is not None and launcher.origin:
+        sys.argv[0] = launcher.origin
+
+    from ipykernel.kernelapp import IPKernelApp
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    load_history().install()
+    config = Config()
+    if InteractiveShell.class_traits().get("enable_tip") is not None:
+        config.InteractiveShell.enable_tip = False  # The lowest layer: the user's files and the command line come later.
+    IPKernelApp.launch_instance(config=config)
+
+
+if __name__ == "__main__":
+    main()
