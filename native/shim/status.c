@@ -16,8 +16,6 @@ void status_open(const char *path)
 	fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		fail("status file", errno);
-	/* Room for every line now: how a kernel ended is not to get lost on a disk that is full by then. Where that isn't known: as it was. */
-	(void)!fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 4096);
 }
 
 int status_fd(void)

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.root
 SIGNALLED = """
 import os, signal, sys
 who = sys.argv[1] if len(sys.argv) > 1 else "kernel"
-signal.signal(signal.SIGTERM, lambda *_: print(who, "TERM", flush=True))
-signal.signal(signal.SIGINT, lambda *_: print(who, "INT", flush=True))
-signal.signal(signal.SIGHUP, lambda *_: print(who, "HUP", flush=True))
+signal.signal(signal.SIGTERM, lambda *_: os.write(1, f"{who} TERM\\n".encode()))
+signal.signal(signal.SIGINT, lambda *_: os.write(1, f"{who} INT\\n".encode()))
+signal.signal(signal.SIGHUP, lambda *_: os.write(1, f"{who} HUP\\n".encode()))
 if who == "kernel" and not os.fork():
     who = "child"
 print(who, "ready", flush=True)
