@@ -14,18 +14,16 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
-from perdure.domain.errors import BadRequest, Conflict, NoRoom, PerdureError
+from perdure.domain.errors import BadRequest, NoRoom, PerdureError
 from perdure.domain.ids import KernelId
 
 from . import damage, envelope, leftovers, manifest, rescue, source
-from .backend import Absent, Backend, Changed
-from .blocks import Block, encode, name_of
+from .backend import Backend, Changed
 from .head import Head
-from .index import Index, IndexWriter
+from .index import Index
 from .manifest import MODE_BITS, Manifest, StoredFile
 from .names import KernelNames, generation_of
-from .pack import PackWriter
-from .recipe import SegmentWriter
+from .packer import Packer, Segments, overtaken
 from .source import Batch, Measured, Piece, SourceFile
 
 THREADS = 2
@@ -67,7 +65,7 @@ def publish(
     try:
         claimed = rescue.load(backend, kernel).claiming().store(backend)
     except Changed:
-        raise _overtaken(kernel) from None
+        raise overtaken(kernel) from None
     try:
         leftovers.remove(backend, claimed)
         new = _write(backend, claimed, measured, record, progress, cancelled)
@@ -80,7 +78,7 @@ def publish(
         claimed.publishing().store(backend)
     except Changed:
         _withdraw(backend, claimed)
-        raise _overtaken(kernel) from None
+        raise overtaken(kernel) from None
     except NoRoom:
         _withdraw(backend, claimed)
         raise
@@ -99,7 +97,7 @@ def _write(
     names = KernelNames(claimed.kernel)
     index = Index.load(backend, claimed.kernel, claimed.indexes)
     damage.distrust(backend, claimed.kernel, index)
-    with _Packer(backend, claimed, index) as packer:
+    with Packer(backend, claimed, index) as packer:
         stored = _store_files(packer, measured, progress, cancelled)
         packer.finish()
     logical = sum(file.size for file in stored)
@@ -119,11 +117,11 @@ def _write(
 
 
 def _store_files(
-    packer: _Packer, measured: list[Measured], progress: Progress | None, cancelled: Event | None
+    packer: Packer, measured: list[Measured], progress: Progress | None, cancelled: Event | None
 ) -> tuple[StoredFile, ...]:
     total = sum(one.size for one in measured)
     done = 0
-    segments = {id(one): _Segments(packer) for one in measured}
+    segments = {id(one): Segments(packer) for one in measured}
     with ThreadPoolExecutor(THREADS, "perdure-read") as readers:
         try:
             for batch, pieces in _read_ahead(readers, measured, packer, cancelled):
@@ -139,7 +137,7 @@ def _store_files(
 
 
 def _read_ahead(
-    readers: ThreadPoolExecutor, measured: list[Measured], packer: _Packer, cancelled: Event | None
+    readers: ThreadPoolExecutor, measured: list[Measured], packer: Packer, cancelled: Event | None
 ) -> Iterator[tuple[Batch, list[Piece]]]:
     """Everything in its order, a few batches ahead of who consumes it."""
     waiting: deque[tuple[Batch, Future[list[Piece]]]] = deque()
@@ -153,111 +151,9 @@ def _read_ahead(
         yield first, pieces.result()
 
 
-class _Segments:
-    """One file's recipe on its way into blocks."""
-
-    def __init__(self, packer: _Packer) -> None:
-        self._packer = packer
-        self._writer = SegmentWriter()
-        self._names: list[bytes] = []
-
-    def add(self, pieces: list[Piece]) -> None:
-        for piece in pieces:
-            if piece.block is not None:
-                self._packer.keep(piece.block)
-            for segment in self._writer.add(piece.length, piece.name):
-                self._keep(segment)
-
-    def finish(self) -> tuple[bytes, ...]:
-        for segment in self._writer.finish():
-            self._keep(segment)
-        return tuple(self._names)
-
-    def _keep(self, segment: bytes) -> None:
-        name = name_of(segment)
-        self._names.append(name)
-        if name not in self._packer:
-            self._packer.keep(encode(name, segment))
-
-
-class _Packer:
-    """New blocks into packs, written by a thread of its own, one at a time."""
-
-    def __init__(self, backend: Backend, claimed: Head, known: Index) -> None:
-        self.index = IndexWriter()
-        self.bytes_written = 0
-        self.blocks = 0
-        self.packs = 0
-        self._backend = backend
-        self._claimed = claimed
-        self._known = known
-        self._new = set[bytes]()
-        self._pack = PackWriter(0)
-        self._writer = ThreadPoolExecutor(1, "perdure-pack")
-        self._writing: Future[None] | None = None
-
-    def __enter__(self) -> _Packer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._writer.shutdown(wait=True, cancel_futures=True)
-
-    def __contains__(self, name: bytes) -> bool:
-        return name in self._known or name in self._new
-
-    def keep(self, block: Block) -> None:
-        """Store it, unless a twin came first. Raises what writing the pack before raised."""
-        if block.name in self:
-            return
-        self._new.add(block.name)
-        self._pack.add(block)
-        self.blocks += 1
-        if self._pack.full:
-            self._send()
-
-    def finish(self) -> None:
-        """Every pack is durable."""
-        if self._pack.placed:
-            self._send()
-        self._wait()
-
-    def put(self, name: str, data: bytearray) -> None:
-        """A new object of this claim. Raises Conflict when another publish has locked this one out."""
-        names = KernelNames(self._claimed.kernel)
-        try:
-            if self._backend.stat(names.head).tag != self._claimed.tag:
-                raise _overtaken(self._claimed.kernel)
-            self._backend.put(name, data, if_absent=True)
-        except (Absent, Changed):
-            raise _overtaken(self._claimed.kernel) from None
-
-    def _send(self) -> None:
-        self._wait()
-        pack, self._pack = self._pack, PackWriter(self._pack.number + 1)
-        self._writing = self._writer.submit(self._write, pack)
-
-    def _wait(self) -> None:
-        if self._writing is not None:
-            self._writing.result()
-            self._writing = None
-
-    def _write(self, pack: PackWriter) -> None:
-        data = pack.wrapped()
-        self.put(KernelNames(self._claimed.kernel).pack(self._claimed.claim, pack.number), data)
-        self.index.add(pack.number, len(data), pack.placed)
-        self.bytes_written += len(data)
-        self.packs += 1
-
-
 def _withdraw(backend: Backend, claimed: Head) -> None:
     """Remove what this claim wrote. It must be certain that it isn't published."""
     try:
         leftovers.remove_claim(backend, claimed.kernel, claimed.claim)
     except PerdureError:
         pass  # what made the publish fail may stand in the way here too; the next publish removes it
-
-
-def _overtaken(kernel: KernelId) -> Conflict:
-    return Conflict(
-        f"Another snapshot of kernel {kernel} was being stored at the same time.", hint="That one goes on; try again after it."
-    )
