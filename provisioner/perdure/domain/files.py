@@ -60,7 +60,7 @@ def decide(then: OpenFile, now: FileNow | None, *, accept_changed: bool = False)
     if not now.regular:
         return Decision(
             Action.REFUSE,
-            f"{then.path} is no regular file any more.",
+            f"{then.path} can't be looked at: {now.stuck}." if now.stuck else f"{then.path} is no regular file any more.",
             hint="Move away what stands in its place, or restore where the file exists.",
         )
     if then.executable:
