@@ -114,7 +114,9 @@ def put_back(target: Target, images: Path, record: Record, *, accept_changed: bo
             if decision.action is Action.PUT_BACK:
                 mode = entries[then.path].mode if then.path in entries else 0
                 kept = placing.put_back(then, images, mode, recorded)
-                warnings.append(decision.sentence + "".join(f" The newer version is kept as {name}." for name in kept))
+                warnings.append(decision.sentence)
+                if kept:
+                    warnings.append(f"What had become of {then.path} is kept as {' and '.join(kept)}.")
             elif decision.action is Action.PATCH_SIZE:
                 warnings.append(decision.sentence)
         statuses = as_owner(record.owner, lambda: {then.path: filefacts.status_of(root, then.path) for then, _ in decided})

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from live_kernel import LiveKernel
-from perdure.domain.errors import PreflightRefused
+from live_kernel import CLOCK, LiveKernel, Snapshot
+from perdure.domain.compat import Severity, refusal
+from perdure.domain.errors import NoRoom, PreflightRefused
 from perdure.domain.ids import Owner
+from perdure.engine.classic import capture
+from perdure.engine.hostfacts import host_facts
 from perdure.engine.limits import CaptureLimits
+from perdure.engine.preflight import preflight
+from perdure.engine.restore import revive
+from perdure.runtime.sandbox import Sandbox
 
 pytestmark = [pytest.mark.criu, pytest.mark.root]
 
@@ -31,10 +39,10 @@ def kept(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f"{path.name}.perdure-*"))
 
 
-def die_and_come_back(kernel: LiveKernel, snapshot: object, change: Callable[[], object]) -> tuple[str, ...]:
+def die_and_come_back(kernel: LiveKernel, snapshot: Snapshot, change: Callable[[], object]) -> tuple[str, ...]:
     kernel.kill()
     change()
-    return kernel.restore(snapshot).warnings  # type: ignore[arg-type]
+    return kernel.restore(snapshot).warnings
 
 
 def test_a_log_that_grew_stays_as_it_is(anyone: LiveKernel) -> None:
@@ -247,7 +255,7 @@ def test_a_journal_from_later_does_not_reach_the_old_database(kernel: LiveKernel
     kernel.run("db.execute('begin'); db.execute('update t set n = -n, filler = filler || filler')")
     assert path.with_name("data.db-journal").exists()
     warnings = die_and_come_back(kernel, snapshot, lambda: None)
-    assert len(warnings) == 1
+    assert any(str(kept(path.with_name("data.db-journal"))[0]) in line for line in warnings)
     assert kernel.run("db.execute('select count(*), min(n) from t').fetchone()") == "(200, 0)"
     assert kernel.run("db.execute('pragma integrity_check').fetchone()") == "('ok',)"
     assert len(kept(path)) == len(kept(path.with_name("data.db-journal"))) == 1
@@ -274,3 +282,62 @@ def test_a_replaced_library_is_refused_and_left_alone(kernel: LiveKernel) -> Non
     path.unlink()
     with pytest.raises(PreflightRefused, match=str(path)):
         kernel.restore(snapshot)
+
+
+def test_a_refusal_can_be_overruled(kernel: LiveKernel) -> None:
+    """The preflight says that it can; then the kernel has the file as it is now."""
+    path = kernel.home / "data"
+    kernel.run(f"open('data', 'wb').write({CONTENT!r}); f = open('data', 'rb+', buffering=0); f.seek(1234)")
+    snapshot = kernel.snapshot(limits=CaptureLimits(file_bytes=100))
+    host = host_facts(snapshot.capture.criu_version)
+    record = replace(snapshot.record, host=host)
+    kernel.kill()
+    assert preflight(snapshot.images, record, kernel.owner, host) == []
+    path.write_bytes(b"x" * 2000)
+    (finding,) = preflight(snapshot.images, record, kernel.owner, host)
+    assert (finding.severity, finding.subject, finding.acceptable) == (Severity.BLOCKER, str(path), True)
+    assert refusal([finding], accept_changed_files=True) is None
+    kernel.sandbox = Sandbox.empty(kernel.folder / "accepting", owner=kernel.owner, die_with_agent=True)
+    revive(kernel.target, snapshot.images, record, kernel.criu, clock=CLOCK, accept_changed_files=True)
+    kernel.settle()
+    assert kernel.run("print((f.tell(), len(f.read())))") == "(1234, 766)"
+    assert path.read_bytes() == b"x" * 2000
+
+
+def test_preflight_names_what_is_missing(kernel: LiveKernel) -> None:
+    kernel.run("import os; os.mkdir('open'); folder = os.open('open', os.O_RDONLY); os.mkdir('work'); os.chdir('work')")
+    kernel.run("f = open('../data', 'w'); f.write('x' * 1000); f.flush(); a = open('../log', 'a'); a.write('x'); a.flush()")
+    snapshot = kernel.snapshot(limits=CaptureLimits(file_bytes=500))
+    host = host_facts(snapshot.capture.criu_version)
+    kernel.kill()
+    for path in (kernel.home / "open", kernel.home / "work"):
+        path.rmdir()
+    for path in (kernel.home / "data", kernel.home / "log"):
+        path.unlink()
+    found = preflight(snapshot.images, replace(snapshot.record, host=host), kernel.owner, host)
+    blocked = {finding.subject for finding in found if finding.severity is Severity.BLOCKER}
+    assert blocked == {str(kernel.home / name) for name in ("open", "work", "data")}
+    assert [finding.subject for finding in found if finding.severity is Severity.WARNING] == [str(kernel.home / "log")]
+
+
+def test_a_full_disk_harms_nothing(kernel: LiveKernel, tmp_path: Path) -> None:
+    """B2: the copies beside the image don't fit; the kernel goes on and the next snapshot is good."""
+    kernel.run("import os; x = 1; f = open('data', 'wb'); f.write(os.urandom(90_000_000)); f.flush()")
+    images = tmp_path / "small"
+    images.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "perdure-test", str(images)], check=True)
+    try:
+        with pytest.raises(NoRoom):
+            capture(
+                kernel.target,
+                images / "images",
+                kernel.criu,
+                limits=CaptureLimits(file_bytes=1 << 30, disk_margin_bytes=0, memory_margin_bytes=0),
+                clock=CLOCK,
+            )
+        assert not (images / "images").exists()
+    finally:
+        subprocess.run(["umount", str(images)], check=True)
+    assert kernel.run("x") == "1"
+    die_and_come_back(kernel, kernel.snapshot(), lambda: None)
+    assert kernel.run("x, f.tell()") == "(1, 90000000)"
