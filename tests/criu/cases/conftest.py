@@ -1,0 +1,44 @@
+"""What "survives" means, once for all cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from live_kernel import CellFailed, LiveKernel
+
+Check = Callable[[], object]
+Survives = Callable[..., None]
+
+
+@pytest.fixture
+def survives(kernel: LiveKernel) -> Survives:
+    """survives(check): snapshot, `change` something, signal 9 for the whole tree, restore, `check`; all of it once more with the
+    restored kernel; `end` what must not feel an interrupt; then the kernel executes, is interrupted and answers input()."""
+
+    def run(check: Check, change: Check = lambda: None, end: Check = lambda: None) -> None:
+        for _ in range(2):
+            snapshot = kernel.snapshot()
+            change()
+            kernel.kill()
+            kernel.restore(snapshot)
+            check()
+        end()
+        still_a_kernel(kernel)
+
+    return run
+
+
+def still_a_kernel(kernel: LiveKernel) -> None:
+    """It executes, is interrupted, answers input()."""
+    assert kernel.run("6 * 7") == "42"
+    cell = kernel.begin("import time\nprint('in', flush=True)\ntime.sleep(600)")
+    kernel.follow(cell, lambda one: "in" in "".join(one.outputs))
+    kernel.interrupt()
+    with pytest.raises(CellFailed) as caught:
+        kernel.finish(cell)
+    assert caught.value.args[0] == "KeyboardInterrupt"
+    cell = kernel.begin("print(input('?') * 2)", allow_stdin=True)
+    assert kernel.client.get_stdin_msg(timeout=20)["msg_type"] == "input_request"
+    kernel.client.input("ab")
+    assert kernel.finish(cell) == "abab"
