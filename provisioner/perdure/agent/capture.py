@@ -1,0 +1,132 @@
+"""Use case: a snapshot, from the running kernel to the published generation. Blocks; runs in a thread."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from perdure.domain.errors import StoreFailed
+from perdure.domain.record import Record, Trigger
+from perdure.domain.target import Target
+from perdure.engine import classic, images
+from perdure.engine.hostfacts import host_facts
+from perdure.engine.limits import CaptureLimits
+from perdure.runtime.sandbox import Sandbox
+from perdure.store.repository import PublishStats, SourceFile
+from perdure.wire.messages import GenerationInfo
+
+from .generations import info
+from .host import Host
+from .memory import Memory
+
+log = logging.getLogger(__name__)
+
+Report = Callable[[str, float | None], None]
+"""Called with the step's name and how much of it is done (0–1, None: unknown), from the thread."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What was known of the kernel when its snapshot began."""
+
+    trigger: Trigger
+    busy: bool
+    execution_count: int | None
+
+
+def rfc3339(now: float) -> str:
+    return datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def target_of(sandbox: Sandbox) -> Target:
+    """Raises KernelGone."""
+    fd, key = sandbox.stdio_pipe()
+    kernel = sandbox.kernel()
+    return Target(sandbox.shim.pid, kernel.pid if kernel else 0, fd, key)
+
+
+def capture(
+    host: Host, memory: Memory, sandbox: Sandbox, moment: Moment, *, thawed: Callable[[], None], report: Report, cancelled: Event
+) -> GenerationInfo:
+    """The generation, published and looked at again. `thawed` is called when the kernel runs again, `report` on the way.
+
+    Raises SnapshotFailed, NoRoom, KernelGone, StoreFailed …; the kernel runs on, nothing is published, no staging is left.
+    """
+    clock = host.clock
+    begun, created = clock.monotonic(), rfc3339(clock.now())
+    criu = host.criu()
+    shutil.rmtree(memory.staging, ignore_errors=True)
+    try:
+        report("saving", None)
+        try:
+            taken = classic.capture(
+                target_of(sandbox), memory.staging, criu, limits=CaptureLimits(), clock=clock, cancelled=cancelled
+            )
+        finally:
+            thawed()
+        report("storing", 0.0)
+        stored_from = clock.monotonic()
+
+        def record(stats: PublishStats) -> dict[str, Any]:
+            total_s = clock.monotonic() - begun
+            timings = {**taken.timings, "store": clock.monotonic() - stored_from}
+            timings["unaccounted"] = max(0.0, total_s - sum(timings.values()) + taken.timings["unaccounted"])
+            return Record(
+                incarnation=memory.incarnation,
+                created=created,
+                trigger=moment.trigger,
+                engine=classic.ENGINE,
+                owner=memory.owner,
+                host=host_facts(taken.criu_version),
+                endpoint=memory.endpoint.to_json(),
+                kernel_name=memory.kernel_name,
+                display_name=memory.display_name,
+                notebook=memory.notebook,
+                argv=memory.argv,
+                cwd=memory.cwd,
+                execution_count=moment.execution_count,
+                busy=moment.busy,
+                stdio_key=taken.stdio_key,
+                stall_s=taken.stall_s,
+                total_s=total_s,
+                timings=timings,
+                files=taken.files,
+                warnings=taken.warnings,
+            ).to_json()
+
+        repository = host.open_repository(memory.repository)
+        manifest = repository.publish(
+            memory.kernel,
+            sources(memory.staging),
+            record,
+            progress=lambda done, size: report("storing", done / size if size else 1.0),
+            cancelled=cancelled,
+        )
+        report("verifying", None)
+        checked = repository.verify(memory.kernel, manifest.generation, data=False)
+        if not checked.ok:
+            problems = "; ".join(problem for one in checked.generations for problem in one.problems)
+            raise StoreFailed(
+                f"Generation {manifest.generation} was stored and then found incomplete.",
+                hint="The disk or file server of the repository loses data.",
+                detail=problems,
+            )
+        return info(manifest, verified=True)
+    finally:
+        shutil.rmtree(memory.staging, ignore_errors=True)
+
+
+def sources(folder: Path) -> list[SourceFile]:
+    """The image's files, cut where the engine says."""
+    cuts = images.cuts(folder)
+    return [
+        SourceFile(name, path, path.stat().st_mode & 0o777, cuts.get(name))
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.is_symlink() and (name := path.relative_to(folder).as_posix())
+    ]

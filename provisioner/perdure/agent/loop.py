@@ -1,0 +1,123 @@
+"""Snapshots that nobody asks for: looks at the kernel whenever something has happened, and asks `domain.schedule`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from perdure.domain.clock import Clock
+from perdure.domain.errors import PerdureError
+from perdure.domain.record import Trigger
+from perdure.domain.schedule import ScheduleFacts, decide
+
+from .usage import Usage
+
+if TYPE_CHECKING:
+    from .supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 30.0
+"""How often a quiet kernel is looked at: its threads may work without a word on iopub."""
+_WORKED_S = 1.0
+"""Processor time since the last snapshot that counts as work. A kernel that waits uses some milliseconds a minute."""
+
+
+class Loop:
+    """One kernel's schedule."""
+
+    def __init__(self, kernel: Supervisor, clock: Clock) -> None:
+        self._kernel, self._clock = kernel, clock
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._started_at = clock.monotonic()
+        self._snapshot_at: float | None = None
+        self._attempt_at: float | None = None
+        self._begun: tuple[float, Usage, bool, bool, float] = (0.0, Usage(), False, False, 0.0)
+        self._base = Usage()
+        """What the kernel had used at the last snapshot."""
+        self._failures = 0
+        self.said = ""
+        """When the next one is due and why, in words."""
+
+    def begin(self) -> None:
+        self._started_at = self._clock.monotonic()
+        self._base = self._usage()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="perdure-loop")
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def look(self) -> None:
+        """Something has changed."""
+        self._wake.set()
+
+    def snapshot_begins(self) -> None:
+        """What happens from now on isn't in it."""
+        activity = self._kernel.activity
+        self._begun = (self._clock.monotonic(), self._usage(), activity.ran_since, activity.cell_ended, activity.work_s)
+        activity.settle()
+
+    def snapshot_done(self) -> None:
+        self._snapshot_at, self._base = self._begun[:2]
+        self._attempt_at = self._clock.monotonic()
+        self._failures = 0
+        self.look()
+
+    def snapshot_failed(self) -> None:
+        self._attempt_at = self._clock.monotonic()
+        self._failures += 1
+        _, _, ran_since, cell_ended, work_s = self._begun
+        self._kernel.activity.unsettle(ran_since=ran_since, cell_ended=cell_ended, work_s=work_s)
+        self.look()
+
+    def restored(self) -> None:
+        self._snapshot_at = self._clock.monotonic()
+        self._base = self._usage()
+        self._failures = 0
+        if self._task is None:
+            self.begin()
+        self.look()
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            now = self._clock.monotonic()
+            decision = decide(self._kernel.memory.policy, now, self._facts())
+            self.said = decision.why
+            if decision.snapshot is not None:
+                await self._take(decision.snapshot)
+                continue
+            wait_s = _LOOK_S if decision.at is None else min(max(decision.at - now, 0.01), _LOOK_S)
+            try:
+                await asyncio.wait_for(self._wake.wait(), wait_s)
+            except TimeoutError:
+                continue
+
+    async def _take(self, trigger: Trigger) -> None:
+        try:
+            await self._kernel.snapshot(trigger)
+        except PerdureError as error:
+            log.info("%s: no snapshot: %s", self._kernel.memory.kernel, error)
+
+    def _usage(self) -> Usage:
+        sandbox = self._kernel.sandbox
+        return Usage.of(sandbox.processes()) if sandbox is not None else Usage()
+
+    def _facts(self) -> ScheduleFacts:
+        activity, usage = self._kernel.activity, self._usage()
+        return ScheduleFacts(
+            phase=self._kernel.phase,
+            started_at=self._started_at,
+            last_snapshot_at=self._snapshot_at,
+            last_attempt_at=self._attempt_at,
+            failures_in_a_row=self._failures,
+            ran_since=activity.ran_since or (self._snapshot_at is not None and usage.cpu_s - self._base.cpu_s > _WORKED_S),
+            busy=activity.busy,
+            cell_ended=activity.cell_ended,
+            work_s=activity.work_s,
+            growth_bytes=abs(usage.memory_bytes - self._base.memory_bytes),
+        )
