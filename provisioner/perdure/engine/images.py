@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import imagefile
-from .protobuf import MalformedMessage, Message, read_varint
+from .protobuf import BYTES, VARINT, MalformedMessage, Message, read_varint
 
 PAGE = 4096
 BLOCK = 64 << 10
@@ -25,6 +25,12 @@ _LINKED, _GHOST = 0, 1
 _HIGHEST_PID = 1 << 22
 """Linux's limit; an image has -1 for the group and session of a zombie."""
 _PROT_EXEC = 4
+_AREAS = 14
+"""mm.proto: the field that the areas are in."""
+_NUMBER = rb"[\x80-\xff]*[\x00-\x7f]"
+_AREA = re.compile(
+    rb"\x08%b\x10%b\x18%b\x20(%b)\x28(%b)\x30%b\x38(%b)".replace(b"%b", _NUMBER)  # start, end, pgoff, shmid, prot, flags, status
+)
 _MAPPED_FILE = 1 << 6 | 1 << 7
 """vma.proto: status bits of a private and of a shared mapping of a file."""
 
@@ -220,16 +226,48 @@ def _opened_ids(images: Path) -> set[int]:
 
 
 def _mapped_ids(images: Path) -> tuple[set[int], set[int]]:
+    """(entries that are mapped, those of them with PROT_EXEC)."""
     mapped: set[int] = set()
     executable: set[int] = set()
     for path in images.glob("mm-*.img"):
-        for entry in imagefile.read_entries(path)[1]:
-            for area in entry.messages(14):
-                if area.number(7) & _MAPPED_FILE:
-                    mapped.add(area.number(4))
-                    if area.number(5) & _PROT_EXEC:
-                        executable.add(area.number(4))
+        data = path.read_bytes()
+        try:
+            for raw in imagefile.raw_entries(data):
+                for status, number, prot in _areas(bytes(raw)):
+                    if status & _MAPPED_FILE:
+                        mapped.add(number)
+                        if prot & _PROT_EXEC:
+                            executable.add(number)
+        except MalformedMessage as error:
+            raise imagefile.damaged(path, error) from error
     return mapped, executable
+
+
+def _areas(memory: bytes) -> Iterator[tuple[int, int, int]]:
+    """(status, shmid, prot) of each distinct kind of area. This runs while the kernel stands still and there may be tens of
+    thousands of them, so they are matched as CRIU writes them; what looks otherwise is parsed."""
+    seen: set[tuple[bytes, ...]] = set()
+    at, end = 0, len(memory)
+    while at < end:
+        key, at = read_varint(memory, at)
+        if key & 7 == VARINT:
+            _, at = read_varint(memory, at)
+            continue
+        if key & 7 != BYTES:
+            raise MalformedMessage(f"wire type {key & 7} in the memory's description")
+        size, at = read_varint(memory, at)
+        if size > end - at:
+            raise MalformedMessage(f"an area is cut off at byte {at}")
+        if key >> 3 == _AREAS:
+            match = _AREA.match(memory, at, at + size)
+            if match is None:
+                area = Message.parse(memory[at : at + size])
+                yield area.number(7), area.number(4), area.number(5)
+            elif (found := match.group(3, 1, 2)) not in seen:
+                seen.add(found)
+                status, number, prot = (read_varint(one, 0)[0] for one in found)
+                yield status, number, prot
+        at += size
 
 
 def _ghost_ids(images: Path) -> set[int]:
