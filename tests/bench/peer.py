@@ -21,7 +21,7 @@ from perdure.domain.errors import AgentUnreachable, PerdureError
 from perdure.domain.ids import KernelId
 from perdure.domain.policy import Policy
 from perdure.wire.client import AgentClient
-from perdure.wire.messages import StartRequest
+from perdure.wire.messages import KernelStatus, StartRequest
 
 T = TypeVar("T")
 LAUNCH = Path(perdure.__file__).parent / "kernelside" / "launch.py"
@@ -32,9 +32,11 @@ ON_DEMAND = Policy(
     after_cell_work_s=1e9,
     after_cell_growth_bytes=1 << 60,
     after_cell_age_s=1e9,
+    min_gap_s=1e9,
     restore_on_death=False,
 )
-"""The bench says when: a snapshot that nobody asked for would be measured with the workload, a restore would spoil `kill`."""
+"""The bench says when: a snapshot that nobody asked for would be measured with the workload, a restore would spoil `kill`.
+Only the one after a kernel's first cell can't be turned off: `start` runs an empty one and waits for it."""
 
 
 def make_peer(base: Any) -> type:
@@ -73,6 +75,8 @@ def make_peer(base: Any) -> type:
             )
             self._ask(lambda client: client.start(request))
             self.kc = self._kernel.client(self.cf)
+            self._kernel.run(self.kc, "None")
+            self._until("its first snapshot was taken", lambda status: status.last_snapshot is not None)
 
         def snapshot(self, n: int = 0, timeout: float = 120) -> dict[str, Any]:
             """The stall is the bench's to measure, from outside."""
@@ -97,11 +101,7 @@ def make_peer(base: Any) -> type:
                         os.kill(pid, signal.SIGKILL)
                     except ProcessLookupError:
                         pass
-            deadline = time.monotonic() + DOWN_S
-            while self._ask(lambda client: client.kernel(self.id)).phase.alive:
-                if time.monotonic() > deadline:
-                    raise TimeoutError("the agent has not noticed that the kernel is gone")
-                time.sleep(0.01)
+            self._until("the agent has noticed that the kernel is gone", lambda status: not status.phase.alive)
 
         def restore(self, busy: bool = False) -> None:
             self._ask(lambda client: client.restore(self.id, None))
@@ -135,6 +135,13 @@ def make_peer(base: Any) -> type:
                     await client.close()
 
             return asyncio.run(asked())
+
+        def _until(self, what: str, true: Callable[[KernelStatus], bool]) -> None:
+            deadline = time.monotonic() + UP_S
+            while not true(self._ask(lambda client: client.kernel(self.id))):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"waited in vain until {what}")
+                time.sleep(0.01)
 
         def _until_up(self) -> None:
             deadline = time.monotonic() + UP_S

@@ -14,9 +14,14 @@ class AgentApp(PerdureApp):
     description = __doc__
 
     def initialize(self, argv: Any = None) -> None:
-        self.extra_args = list(argv or ())
+        arguments = list(argv or ())
+        self.json = "--json" in arguments
+        self.extra_args = [argument for argument in arguments if argument != "--json"]
 
     def run(self) -> int:
         from perdure.agent.main import main
 
-        return main(self.extra_args)
+        status = main(self.extra_args)
+        if self.json:
+            self.show({"exit_status": status}, "")
+        return status
