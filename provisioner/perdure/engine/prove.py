@@ -7,6 +7,8 @@
 - **Execute**: an empty cell, silent, not in the history: it goes the whole way through the kernel's main loop and leaves the
   namespace, In and Out, the execution count and random states as they are.
 
+Some kernels (R) answer nothing on control but a shutdown. One that echoes and executes is proven all the same, with patience.
+
 A kernel whose cell is running can't execute another one. Single-threaded kernels (R) are silent altogether then, and so is a
 Python one while a C function holds the interpreter's lock. What answers even so is the I/O thread of ZeroMQ: a finished
 handshake on the shell channel is the least that is asked of a busy kernel, and `Proof.silent` tells what did not answer.
@@ -29,6 +31,8 @@ from perdure.domain.errors import NotProven
 
 _FALLBACK_S = 3.0
 """A restored kernel's first answer takes up to a second; one that hasn't answered by then doesn't know the first question."""
+_CONTROL_PATIENCE_S = 3.0
+"""A kernel that has answered everything else gets this long for the second question."""
 _BUSY_PATIENCE_S = 10.0
 """A busy kernel that shook hands gets this long for its other answers."""
 _PING = b"perdure"
@@ -50,7 +54,7 @@ class Proof:
     seconds: dict[str, float]
     """Of `handshake`, `heartbeat`, `control`, `execute`, in the order in which they came."""
     silent: tuple[str, ...]
-    """What was asked and did not answer; only a busy kernel may have some."""
+    """What was asked and did not answer: a busy kernel may have some, an idle one `control` only."""
 
 
 def prove(endpoint: Endpoint, *, busy: bool, deadline_s: float, monotonic: Callable[[], float] = time.monotonic) -> Proof:
@@ -99,6 +103,8 @@ class _Examination:
             end = began + deadline_s
             if self.busy and "handshake" in self.seconds:
                 end = min(end, began + self.seconds["handshake"] + _BUSY_PATIENCE_S)
+            elif left == ["control"]:
+                end = min(end, began + max(_FALLBACK_S, *self.seconds.values()) + _CONTROL_PATIENCE_S)
             if now >= end:
                 break
             if fallback is not None and now >= fallback:
@@ -119,7 +125,8 @@ class _Examination:
                 elif ready is shell and _parent(session, shell) == canary:
                     self._note("execute", began)
         silent = tuple(name for name in wanted if name not in self.seconds)
-        if silent and not (self.busy and "handshake" in self.seconds):
+        enough = "handshake" in self.seconds if self.busy else silent == ("control",)
+        if silent and not enough:
             raise NotProven(
                 f"The kernel is back but does not answer: {', '.join(silent)}.",
                 hint="The next older snapshot is tried.",

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import zmq
@@ -149,3 +150,20 @@ def test_a_busy_kernel_of_one_thread_shakes_hands_and_no_more() -> None:
         assert proof.silent == ("heartbeat", "control")
         with pytest.raises(NotProven):
             prove(Endpoint("127.0.0.1", ports, "k"), busy=False, deadline_s=1.0)
+
+
+@pytest.mark.rkernel
+def test_a_kernel_that_is_silent_on_control(tmp_path: Path) -> None:
+    endpoint = Endpoint.for_kernel(KernelId(uuid.uuid4().hex), "k")
+    path = tmp_path / "connection.json"
+    path.write_text(json.dumps(endpoint.to_json()))
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(["R", "--slave", "-e", "IRkernel::main()", "--args", str(path)], stdout=log, stderr=log)
+    try:
+        assert prove(endpoint, busy=False, deadline_s=DEADLINE_S).silent in ((), ("control",))
+        process.send_signal(signal.SIGSTOP)
+        with pytest.raises(NotProven):
+            prove(endpoint, busy=False, deadline_s=1.0)
+    finally:
+        process.kill()
+        process.wait()
