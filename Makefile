@@ -81,7 +81,7 @@ lint-python:
 lint-types:
 	mypy
 lint-imports:
-	lint-imports
+	lint-imports --no-cache
 lint-web:
 	npm run -s lint
 
@@ -94,4 +94,4 @@ screenshots: $(DONE)/full setup
 
 clean:
 	rm -rf $(VENV) node_modules dist labextension/lib $(PACKAGE)/labextension $(PACKAGE)/bin native/build
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis

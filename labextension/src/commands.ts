@@ -21,7 +21,7 @@ export function addCommands(app: JupyterFrontEnd, states: IKernelStates, tracker
     label: 'Restore kernel',
     caption: 'Bring the kernel back to its newest snapshot',
     isEnabled: restorable,
-    isVisible: () => current() !== undefined,
+    isVisible: () => current()?.protected ?? false,
     execute: async () => {
       const state = current();
       if (state?.last_snapshot === undefined || state.last_snapshot === null) {

@@ -38,12 +38,12 @@ const plugin: JupyterFrontEndPlugin<void> = {
   ) => {
     addCommands(app, known, tracker);
     toolbars?.addFactory<NotebookPanel>('Notebook', 'perdure-protection', panel => {
-      const pill = new Protection(known, () => panel.sessionContext);
+      const pill = new Protection(known, app.serviceManager.kernelspecs, () => panel.sessionContext);
       pill.follow(panel.sessionContext);
       return pill;
     });
     if (statusBar !== null) {
-      const item = new Protection(known, () => tracker.currentWidget?.sessionContext ?? null);
+      const item = new Protection(known, app.serviceManager.kernelspecs, () => tracker.currentWidget?.sessionContext ?? null);
       item.addClass('jp-StatusBar-TextItem');
       tracker.currentChanged.connect(() => {
         item.update();

@@ -32,7 +32,9 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    lab = Lab()
+    """Beyond the first one, snapshots are taken when a test asks."""
+    never = {"snapshot_interval_s": 0, "after_cell_work_s": 1e9, "after_cell_age_s": 1e9, "after_cell_growth_bytes": 1 << 60}
+    lab = Lab(config={"PerdureProvisioner": never})
     yield lab
     lab.close()
 

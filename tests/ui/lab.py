@@ -51,6 +51,7 @@ class Lab:
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PERDURE_AGENT": f"unix://{self.socket}",
             "PERDURE_STATE": str(self.home / "state"),
+            "PERDURE_SPAWN_AGENT": "1",
             "IPYTHONDIR": str(self.home / "ipython"),
             **{f"JUPYTER_{name}_DIR": str(self.home / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")},
             **{f"JUPYTERLAB_{name}_DIR": str(self.home / name.lower()) for name in ("SETTINGS", "WORKSPACES")},
@@ -102,11 +103,22 @@ class Lab:
 
     def perdure(self, *words: str) -> Any:
         """What the command line answers, as a person in a terminal would ask."""
-        done = subprocess.run(
-            [sys.executable, "-m", "perdure", *words, "--json"], env=self.env, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"perdure {words}: {done.stdout}{done.stderr}\n{self.log.read_text()[-4000:]}"
-        return json.loads(done.stdout)
+        status, answer = self._perdure(*words)
+        assert status == 0, f"perdure {words}: {answer}\n{self.log.read_text()[-4000:]}"
+        return answer
+
+    def snapshot(self, kernel: str) -> Any:
+        """One that was asked for; waits for one that is being taken by itself."""
+        answer: dict[str, Any] = {}
+
+        def ask() -> bool:
+            nonlocal answer
+            answer = self._perdure("snapshot", kernel)[1]
+            return answer.get("error", {}).get("code") != "conflict"
+
+        until("the kernel can be snapshotted", ask)
+        assert "error" not in answer, answer
+        return answer
 
     def kill_tree(self, kernel: str) -> None:
         """kill -9 of the kernel and of everything that it started."""
@@ -137,6 +149,11 @@ class Lab:
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
         return True
+
+    def _perdure(self, *words: str) -> tuple[int, Any]:
+        command = [sys.executable, "-m", "perdure", *words, "--json"]
+        done = subprocess.run(command, env=self.env, capture_output=True, text=True, check=False)
+        return done.returncode, json.loads(done.stdout)
 
     def _agent(self) -> psutil.Process | None:
         """Who listens on the agent's socket."""

@@ -38,7 +38,7 @@ def test_page_goes_on_after_kill(lab: Lab, page: Page, pictures: Path) -> None:
     notebook.run(0)
     notebook.expect_output(0, "sum 333328333350000 [2, 3, 5, 7, 11]")
     kernel = lab.kernel_of("work.ipynb")
-    assert lab.perdure("snapshot", kernel)["generation"] == 1
+    taken = lab.snapshot(kernel)
     expect(notebook.pill).to_contain_text("Protected ·", timeout=READY_MS)
     notebook.picture(pictures, "before-kill")
 
@@ -50,9 +50,9 @@ def test_page_goes_on_after_kill(lab: Lab, page: Page, pictures: Path) -> None:
     expect(notebook.pill).to_contain_text("Protected ·", timeout=READY_MS)
     assert lab.kernel_of("work.ipynb") == kernel
     [restore] = lab.perdure("show", kernel)["restores"]
-    assert restore["generation"] == 1
+    assert restore["generation"] == taken["generation"]
 
-    lab.perdure("snapshot", kernel)
+    lab.snapshot(kernel)
     lab.kill_tree(kernel)
     notebook.run(2)
     notebook.expect_output(2, "next prime 17 sum 333328333350000")
@@ -67,7 +67,7 @@ def test_running_cell_ends_after_kill(lab: Lab, page: Page) -> None:
     notebook.run(0)
     notebook.expect_output(0, "tick 3")
     kernel = lab.kernel_of("long.ipynb")
-    assert lab.perdure("snapshot", kernel)["busy"] is True
+    assert lab.snapshot(kernel)["busy"] is True
     lab.kill_tree(kernel)
     notebook.expect_output(0, "last tick 39")
     notebook.expect_count(0, 1)
@@ -86,7 +86,7 @@ def test_restore_button_goes_back(lab: Lab, page: Page) -> None:
     notebook.run(0)
     notebook.expect_output(0, "value is old")
     kernel = lab.kernel_of("back.ipynb")
-    lab.perdure("snapshot", kernel)
+    lab.snapshot(kernel)
     notebook.run(1)
     notebook.expect_output(1, "value is new")
     button = page.locator(".jp-NotebookPanel-toolbar").get_by_role("button", name="Restore kernel", exact=True)
