@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -68,9 +69,8 @@ def _fill(fresh: Path, prefix: Path, staging: Path, suite: str | None) -> None:
     if loader is None or program is None:
         raise NotProtected("The downloaded packages hold no CRIU.", hint=_BY_HAND)
     libraries = f"{prefix}/usr/lib/{_TRIPLETS[architecture]}:{prefix}/usr/lib"
-    command = (
-        f'exec "{prefix}/{loader.relative_to(fresh)}" --library-path "{libraries}" "{prefix}/{program.relative_to(fresh)}" "$@"'
-    )
+    words = [f"{prefix}/{loader.relative_to(fresh)}", "--library-path", libraries, f"{prefix}/{program.relative_to(fresh)}"]
+    command = f'exec {shlex.join(words)} "$@"'
     wrapper = fresh / "criu"
     wrapper.write_text(f"#!/bin/sh\n{command}\n")
     wrapper.chmod(0o755)
