@@ -34,6 +34,21 @@ def load_history() -> Any:
     return module
 
 
+def without_tips(app: Any) -> None:
+    """Tips off where the user's files say nothing of them. Between the files and the command line, which has the last word."""
+    load = app.load_config_file
+
+    def load_and_add(*arguments: Any, **named: Any) -> None:
+        load(*arguments, **named)
+        from IPython.core.interactiveshell import InteractiveShell
+
+        said = any("enable_tip" in app.config[name] for name in ("InteractiveShell", "ZMQInteractiveShell"))
+        if not said and "enable_tip" in InteractiveShell.class_trait_names():
+            app.config.InteractiveShell.enable_tip = False
+
+    app.load_config_file = load_and_add
+
+
 def main() -> None:
     clean_path()
     # What a program sees of its own start: the same as in a plain kernel.
@@ -42,14 +57,12 @@ def main() -> None:
         sys.argv[0] = launcher.origin
 
     from ipykernel.kernelapp import IPKernelApp
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
 
     load_history().install()
-    config = Config()
-    if InteractiveShell.class_traits().get("enable_tip") is not None:
-        config.InteractiveShell.enable_tip = False  # The lowest layer: the user's files and the command line come later.
-    IPKernelApp.launch_instance(config=config)
+    app = IPKernelApp.instance()
+    without_tips(app)
+    app.initialize()
+    app.start()
 
 
 if __name__ == "__main__":
