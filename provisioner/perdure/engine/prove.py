@@ -9,6 +9,9 @@
 
 Some kernels (R) answer nothing on control but a shutdown. One that echoes and executes is proven all the same, with patience.
 
+Nor is it certain that a kernel was idle: a queued cell may have begun between the last look at it and the freeze. One that
+answers all but the empty cell, patiently asked, is at work (`Proof.silent` has `execute` then).
+
 A kernel whose cell is running can't execute another one. Single-threaded kernels (R) are silent altogether then, and so is a
 Python one while a C function holds the interpreter's lock. What answers even so is the I/O thread of ZeroMQ: a finished
 handshake on the shell channel is the least that is asked of a busy kernel, and `Proof.silent` tells what did not answer.
@@ -16,6 +19,7 @@ handshake on the shell channel is the least that is asked of a busy kernel, and 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -35,6 +39,8 @@ _CONTROL_PATIENCE_S = 3.0
 """A kernel that has answered everything else gets this long for the second question."""
 _BUSY_PATIENCE_S = 10.0
 """A busy kernel that shook hands gets this long for its other answers."""
+_EXECUTE_PATIENCE_S = 15.0
+"""A kernel that has answered everything else and doesn't execute for so long is busy with a cell."""
 _PING = b"perdure"
 _RECONNECT_MS = 50
 _CANARY = {
@@ -54,7 +60,7 @@ class Proof:
     seconds: dict[str, float]
     """Of `handshake`, `heartbeat`, `control`, `execute`, in the order in which they came."""
     silent: tuple[str, ...]
-    """What was asked and did not answer: a busy kernel may have some, an idle one `control` only."""
+    """What was asked and did not answer: a busy kernel may have some, another one `control` or `execute`."""
 
 
 def prove(endpoint: Endpoint, *, busy: bool, deadline_s: float, monotonic: Callable[[], float] = time.monotonic) -> Proof:
@@ -100,11 +106,8 @@ class _Examination:
             left = [name for name in wanted if name not in self.seconds]
             if not left:
                 break
-            end = began + deadline_s
-            if self.busy and "handshake" in self.seconds:
-                end = min(end, began + self.seconds["handshake"] + _BUSY_PATIENCE_S)
-            elif left == ["control"]:
-                end = min(end, began + max(_FALLBACK_S, *self.seconds.values()) + _CONTROL_PATIENCE_S)
+            patience_s = self._patience_s(left)
+            end = began + min(deadline_s, patience_s)
             if now >= end:
                 break
             if fallback is not None and now >= fallback:
@@ -125,14 +128,22 @@ class _Examination:
                 elif ready is shell and _parent(session, shell) == canary:
                     self._note("execute", began)
         silent = tuple(name for name in wanted if name not in self.seconds)
-        enough = "handshake" in self.seconds if self.busy else silent == ("control",)
-        if silent and not enough:
+        if silent and deadline_s < self._patience_s(list(silent)):
             raise NotProven(
                 f"The kernel is back but does not answer: {', '.join(silent)}.",
                 hint="The next older snapshot is tried.",
                 detail=f"answered within {deadline_s} s at {self.endpoint.ip}: {self.seconds or 'nothing'}",
             )
         return Proof(dict(self.seconds), silent)
+
+    def _patience_s(self, left: list[str]) -> float:
+        """After how many seconds what is left need not answer any more; infinity where it must."""
+        latest = max(self.seconds.values(), default=0.0)
+        if self.busy and "handshake" in self.seconds:
+            return self.seconds["handshake"] + _BUSY_PATIENCE_S
+        if left == ["control"]:
+            return max(_FALLBACK_S, latest) + _CONTROL_PATIENCE_S
+        return latest + _EXECUTE_PATIENCE_S if left == ["execute"] else math.inf
 
     def _note(self, name: str, began: float) -> None:
         self.seconds.setdefault(name, self.monotonic() - began)
