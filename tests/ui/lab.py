@@ -45,6 +45,9 @@ class Lab:
         self.files.mkdir()
         (self.home / "config").mkdir()
         (self.home / "config/jupyter_server_config.json").write_text(json.dumps(config or {}))
+        quiet = self.home / "settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+        quiet.parent.mkdir(parents=True)
+        quiet.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
         self.socket = self.home / "agent.sock"
         self.env = {
             **os.environ,
