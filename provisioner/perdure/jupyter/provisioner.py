@@ -34,6 +34,8 @@ SHUTDOWN_S = 10.0
 """Least time for a clean end: a shutdown that meets a snapshot waits for the thaw."""
 START_S = 60.0
 """Upper bound of a start in a sandbox. Until then, Jupyter takes a death for a failed start and would change ports."""
+SIGNAL_S = 3.0
+"""How long a caller waits for a signal to arrive; the agent delivers a later one too, after the thaw or the restore."""
 _PARENT = "JPY_PARENT_PID"
 """With it, ipykernel watches its parent and ends itself when that changes, as it does with every restore."""
 
@@ -127,7 +129,9 @@ class PerdureProvisioner(PolicyTraits, LocalProvisioner):  # type: ignore[metacl
         elif signum:
             try:
                 async with agent_client(self.agent) as client:
-                    await client.signal(self.perdure_id, signum)
+                    await asyncio.wait_for(client.signal(self.perdure_id, signum), SIGNAL_S)
+            except TimeoutError:
+                self.log.info("Kernel %s gets signal %s when it is back", self.kernel_id, signum)
             except PerdureError as problem:
                 # Every shutdown begins with an interrupt; it must not fail on a kernel that can't hear.
                 self.log.warning("Signal %s did not reach kernel %s: %s", signum, self.kernel_id, problem)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.functional.jupyter.agents import Agent
 from tests.functional.jupyter.live import Live, specs
 from tests.functional.jupyter.registered import register
 
@@ -61,3 +62,13 @@ async def start(folder: Path, env: dict[str, str]) -> AsyncIterator[Start]:
     yield starter
     for live in started:
         await live.close()
+
+
+@pytest_asyncio.fixture
+async def agent(folder: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
+    """Requested before `start`, so that kernels end first."""
+    ours = Agent(folder)
+    env["PERDURE_AGENT"] = f"unix://{ours.socket}"
+    monkeypatch.setenv("PERDURE_AGENT", env["PERDURE_AGENT"])
+    yield await ours.start()
+    ours.close()

@@ -50,6 +50,8 @@ def specs(folder: Path) -> KernelSpecManager:
     """plain: Jupyter's own. launched, as-module: `launch.py` without Perdure. ours, by-path: with it."""
     shipped = json.loads((kernelspec.SHIPPED / "kernel.json").read_text())
     ours = shipped["metadata"]
+    # The agent saves a kernel when its first cell has ended, and then only when it is asked to.
+    ours["kernel_provisioner"]["config"] = {"min_gap_s": 3600.0}
     for name, argv, metadata in (
         ("plain", PLAIN_ARGV, {"debugger": True}),
         ("launched", BY_PATH, {"debugger": True}),
