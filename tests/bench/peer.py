@@ -75,7 +75,7 @@ def make_peer(base: Any) -> type:
             )
             self._ask(lambda client: client.start(request))
             self.kc = self._kernel.client(self.cf)
-            self._kernel.run(self.kc, "None")
+            self._until("the agent listens", self._runs_a_cell_that_counts)
             self._until("its first snapshot was taken", lambda status: status.last_snapshot is not None)
 
         def snapshot(self, n: int = 0, timeout: float = 120) -> dict[str, Any]:
@@ -135,6 +135,11 @@ def make_peer(base: Any) -> type:
                     await client.close()
 
             return asyncio.run(asked())
+
+        def _runs_a_cell_that_counts(self, status: KernelStatus) -> bool:
+            """The agent connects to a new kernel within two seconds; it doesn't hear of a cell before that."""
+            self._kernel.run(self.kc, "None")
+            return status.execution_count is not None
 
         def _until(self, what: str, true: Callable[[KernelStatus], bool]) -> None:
             deadline = time.monotonic() + UP_S

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from perdure.domain.errors import BadRequest, NotFound
+from perdure.domain.errors import BadRequest, Conflict, NotFound
 from perdure.domain.ids import KernelId, kernel_id
+from perdure.domain.phases import Phase
 
 from .app import PerdureApp
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from perdure.wire.client import AgentClient
 
 T = TypeVar("T")
+
+_PASSING = (Phase.STARTING, Phase.SNAPSHOTTING, Phase.SUSPENDING, Phase.RESUMING, Phase.RESTORING)
 
 
 def ask(app: PerdureApp, question: Callable[[AgentClient], Awaitable[T]]) -> T:
@@ -35,6 +38,22 @@ async def find_kernel(client: AgentClient, text: str) -> KernelId:
     """The caller's kernel that `text` means. Raises BadRequest, NotFound."""
     prefix = kernel_id(text)
     return pick(prefix, [status.kernel_id for status in await client.kernels()])
+
+
+async def patiently(client: AgentClient, kernel: KernelId, question: Callable[[], Awaitable[T]]) -> T:
+    """Asks again while the kernel is just being started, saved or restored: that ends by itself. Raises what `question` does."""
+    refused = False
+    while True:
+        seen = await client.kernel(kernel)
+        if seen.phase in _PASSING:
+            await client.wait(kernel, seen.seq)
+            continue
+        try:
+            return await question()
+        except Conflict:
+            if refused and (await client.kernel(kernel)).phase not in _PASSING:
+                raise
+            refused = True  # perhaps it was over just after we had been told so: once more
 
 
 def pick(prefix: str, kernels: Iterable[KernelId]) -> KernelId:

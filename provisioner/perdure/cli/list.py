@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
 from perdure.domain.errors import AgentUnreachable
-from perdure.wire.address import agent_address
+from perdure.wire.address import agent_address, socket_path
 
 from .amounts import ago, duration, mib
 from .app import PerdureApp
@@ -24,16 +25,19 @@ class ListApp(PerdureApp):
     description = __doc__
 
     def act(self, *arguments: str) -> int:
+        address = agent_address(self.agent)
         try:
             kernels = ask(self, lambda client: client.kernels())
         except AgentUnreachable as error:
+            if os.path.lexists(socket_path(address)):
+                raise  # it is ill, or not ours to ask: nothing is known of its kernels
             self.show(
                 {"agent": None, "why": error.to_json(), "kernels": []},
                 f"No agent runs here, so no kernel on this host is protected.\n  {error.sentence}\n"
                 "  `perdure doctor` says what is missing.",
             )
             return 0
-        self.show({"agent": agent_address(self.agent), "kernels": [kernel.to_json() for kernel in kernels]}, _text(kernels))
+        self.show({"agent": address, "kernels": [kernel.to_json() for kernel in kernels]}, _text(kernels))
         return 0
 
 

@@ -10,7 +10,7 @@ from traitlets import Bool, Int
 from perdure.domain.ids import generation
 
 from .app import ALIASES, FLAGS, PerdureApp
-from .connection import ask, find_kernel
+from .connection import ask, find_kernel, patiently
 from .show import text
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class RestoreApp(PerdureApp):
 
         async def question(client: AgentClient) -> KernelStatus:
             kernel = await find_kernel(client, arguments[0])
-            return await client.restore(kernel, number, accept_changed_files=self.accept_changed_files)
+            accept = self.accept_changed_files
+            return await patiently(client, kernel, lambda: client.restore(kernel, number, accept_changed_files=accept))
 
         status = ask(self, question)
         self.show(status.to_json(), text(status, time.time()))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .amounts import duration, mib
 from .app import PerdureApp
-from .connection import ask, find_kernel
+from .connection import ask, find_kernel, patiently
 
 if TYPE_CHECKING:
     from perdure.domain.ids import KernelId
@@ -24,7 +24,7 @@ class SnapshotApp(PerdureApp):
     def act(self, *arguments: str) -> int:
         async def question(client: AgentClient) -> tuple[KernelId, GenerationInfo]:
             kernel = await find_kernel(client, arguments[0])
-            return kernel, await client.snapshot(kernel)
+            return kernel, await patiently(client, kernel, lambda: client.snapshot(kernel))
 
         kernel, taken = ask(self, question)
         text = (
