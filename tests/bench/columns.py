@@ -46,7 +46,7 @@ def _cell(runs: Sequence[dict[str, Any]]) -> str:
     if not runs:
         return "–"
     stored = _median(runs, "bytes")
-    size = "–" if stored is None else f"{stored / 1e6:.1f} MB"
+    size = "–" if stored is None else f"{stored / 1e6:.1f} MB" if stored >= 1e5 else f"{stored / 1e3:.1f} kB"
     return f"{verdict(runs)}; {_seconds(runs, 'stall_s')} / {_seconds(runs, 'restore_s')} s; {size} (n={len(runs)})"
 
 

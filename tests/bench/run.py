@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -22,6 +23,8 @@ import suite
 from columns import table
 
 PEERS = ("perdure", "criu-disk", "criu-shm", "dill", "cloudpickle", "rerun")
+_SHARED = Path("/dev/shm")
+"""Peers that fail, and those that keep their files in memory, leave some there."""
 LIMIT_S = 80
 """A run that takes longer has failed; the bench's own value."""
 
@@ -29,9 +32,12 @@ LIMIT_S = 80
 def run(peer: str, workload: str, folder: Path) -> dict[str, Any]:
     """One run; what the bench prints, and how long it took. Never raises because of the peer."""
     env = {**os.environ, "BENCH_DIR": str(folder), "LIMIT": str(LIMIT_S), **_criu()}
+    there = set(_SHARED.iterdir())
     began = time.monotonic()
     command = [sys.executable, str(Path(__file__).parent / "one.py"), "--peer", peer, "--workload", workload]
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S * 2, check=False)
+    for litter in set(_SHARED.glob("peers*")) - there:
+        shutil.rmtree(litter) if litter.is_dir() else litter.unlink()
     lines = ended.stdout.strip().splitlines()
     result = json.loads(lines[-1]) if lines else {"peer": peer, "workload": workload, "error": ended.stderr[-500:]}
     return {**result, "total_s": round(time.monotonic() - began, 1), "load1": os.getloadavg()[0]}
