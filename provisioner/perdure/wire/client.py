@@ -120,18 +120,25 @@ class AgentClient:
             raise self._unreachable("it did not answer in time", error) from error
         except (OSError, HTTPStreamClosedError, HTTPError) as error:
             raise self._unreachable(getattr(error, "strerror", None) or str(error), error) from error
-        try:
-            answer = json.loads(response.body or b"{}")
-        except ValueError as error:
-            raise ProtocolMismatch(f"What answers at {self.address} is no agent.", detail=repr(response.body[:200])) from error
+        answer = self._document(response.body)
         if response.code != 200:
-            raise PerdureError.from_json(answer.get("error", {"sentence": f"The agent answered {response.code}."}))
+            said = answer.get("error")
+            raise PerdureError.from_json(said if isinstance(said, dict) else {"sentence": f"The agent answered {response.code}."})
         spoken = response.headers.get(PROTOCOL_HEADER)
         if spoken != str(PROTOCOL):
             raise ProtocolMismatch(
                 f"The agent speaks protocol {spoken}, this program {PROTOCOL}.", hint="Update the older of the two."
             )
-        return dict(answer)
+        return answer
+
+    def _document(self, body: bytes) -> dict[str, Any]:
+        try:
+            answer = json.loads(body or b"{}")
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise ProtocolMismatch(f"What answers at {self.address} is no agent.", detail=repr(body[:200]))
+        return answer
 
     def _unreachable(self, why: str, error: BaseException) -> AgentUnreachable:
         return AgentUnreachable(

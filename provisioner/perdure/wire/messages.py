@@ -6,6 +6,7 @@ field raises BadRequest naming it. Dates are RFC 3339 in UTC, times seconds, siz
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ PROTOCOL = 1
 PROTOCOL_HEADER = "Perdure-Protocol"
 
 T = TypeVar("T")
+_HIGHEST_PORT = 65535
 
 
 def _read(name: str, build: Callable[[], T]) -> T:
@@ -30,6 +32,18 @@ def _read(name: str, build: Callable[[], T]) -> T:
         raise BadRequest(
             f"The {name} is malformed.", hint="Do client and agent have the same version?", detail=repr(error)
         ) from error
+
+
+def _endpoint(data: dict[str, Any]) -> Endpoint:
+    """Raises BadRequest for an address where nothing can listen, and what `Endpoint.from_json` does."""
+    endpoint = Endpoint.from_json(data)
+    try:
+        ipaddress.IPv4Address(endpoint.ip)
+    except ValueError as error:
+        raise BadRequest(f"{endpoint.ip!r} is no address for a kernel.", hint="It is an IPv4 address like 127.64.1.2.") from error
+    if not all(0 < port <= _HIGHEST_PORT for port in endpoint.ports.values()):
+        raise BadRequest("A kernel's ports are numbers between 1 and 65535.")
+    return endpoint
 
 
 @dataclass(frozen=True)
@@ -80,7 +94,7 @@ class StartRequest:
             argv=tuple(argv),
             env=dict(env),
             cwd=str(data["cwd"]),
-            endpoint=Endpoint.from_json(data["endpoint"]),
+            endpoint=_endpoint(data["endpoint"]),
             kernel_name=str(data.get("kernel_name", "")),
             display_name=str(data.get("display_name", "")),
             notebook=str(data.get("notebook", "")),
@@ -100,7 +114,8 @@ class Address:
 
 @dataclass(frozen=True)
 class GenerationInfo:
-    """One published snapshot. `verified`: every block was read back and compared."""
+    """One published snapshot. `verified`: what it consists of was looked for after it had been published, and all was there in
+    its full length; `perdure verify` reads the bytes too."""
 
     generation: Generation
     incarnation: int
