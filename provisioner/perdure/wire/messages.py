@@ -34,6 +34,14 @@ def _read(name: str, build: Callable[[], T]) -> T:
         ) from error
 
 
+def _text(data: dict[str, Any], name: str, default: str | None = None) -> str:
+    """Raises KeyError without a default, TypeError for what is no text."""
+    found = data[name] if default is None else data.get(name, default)
+    if not isinstance(found, str):
+        raise TypeError(f"{name} is {found!r}")
+    return found
+
+
 def _endpoint(data: dict[str, Any]) -> Endpoint:
     """Raises BadRequest for an address where nothing can listen, and what `Endpoint.from_json` does."""
     endpoint = Endpoint.from_json(data)
@@ -90,16 +98,16 @@ class StartRequest:
         if not isinstance(env, dict) or not all(isinstance(text, str) for pair in env.items() for text in pair):
             raise BadRequest("A kernel's environment maps names to texts.")
         return cls(
-            kernel_id=kernel_id(str(data["kernel_id"])),
+            kernel_id=kernel_id(_text(data, "kernel_id")),
             argv=tuple(argv),
             env=dict(env),
-            cwd=str(data["cwd"]),
+            cwd=_text(data, "cwd"),
             endpoint=_endpoint(data["endpoint"]),
-            kernel_name=str(data.get("kernel_name", "")),
-            display_name=str(data.get("display_name", "")),
-            notebook=str(data.get("notebook", "")),
-            policy=Policy.from_json(data.get("policy") or {}),
-            repository=str(data["repository"]) if data.get("repository") else None,
+            kernel_name=_text(data, "kernel_name", ""),
+            display_name=_text(data, "display_name", ""),
+            notebook=_text(data, "notebook", ""),
+            policy=Policy.from_json(dict(data.get("policy") or {})),
+            repository=_text(data, "repository") if data.get("repository") else None,
             owner=Owner.from_json(data["owner"]) if data.get("owner") else None,
         )
 
