@@ -29,6 +29,11 @@ def survives(kernel: LiveKernel) -> Survives:
     return run
 
 
+@pytest.fixture(name="still_a_kernel")
+def still_a_kernel_fixture() -> Callable[[LiveKernel], None]:
+    return still_a_kernel
+
+
 def still_a_kernel(kernel: LiveKernel) -> None:
     """It executes, is interrupted, answers input()."""
     assert kernel.run("6 * 7") == "42"
