@@ -149,9 +149,7 @@ class LiveKernel:
         """Returns when requests are answered, even while a cell runs, and their status messages arrive."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            request = self.client.session.msg("kernel_info_request")
-            self.client.control_channel.send(request)
-            asked = self._expect(Cell(request["header"]["msg_id"]))
+            asked = self._expect(Cell(self._ask()))
             try:
                 self.follow(asked, lambda one: one.reply is not None and one.idle, 1.0)
             except TimeoutError:
@@ -198,6 +196,12 @@ class LiveKernel:
     def close(self) -> None:
         self.sandbox.kill()
         self.client.stop_channels()
+
+    def _ask(self) -> str:
+        """Sends what `settle` waits for an answer to; the message's id."""
+        request = self.client.session.msg("kernel_info_request")
+        self.client.control_channel.send(request)
+        return str(request["header"]["msg_id"])
 
     def _expect(self, cell: Cell) -> Cell:
         self._cells[cell.message] = cell
