@@ -1,13 +1,14 @@
 """What a kernel does, heard on its iopub channel. Nothing is ever sent to the kernel.
 
 Two things are told apart: a *cell* (an execute request that was announced with its code and counted) and anything else that runs
-user code (a widget's message, a debugger). Our own proof of life is silent and is neither.
+user code (a widget's message, a debugger, a silent request of an extension). Our own proof of life is silent and is neither.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,10 +20,18 @@ from jupyter_client.session import Session
 from perdure.domain.clock import Clock
 from perdure.domain.endpoint import Endpoint
 
+from .errands import Errands
+
 log = logging.getLogger(__name__)
 
-_WANTED = (b'"status"', b'"execute_input"')
+_WANTED = re.compile(rb'"(?:status|execute_input)"')
 """Only these are unpacked: a cell may print hundreds of megabytes."""
+OURS = "perdure"
+"""The user name in our own proof of life."""
+_RESTORED = "restored"
+"""Stands for the id of a cell that was running when we began to listen."""
+_RECONNECT_MS = 100
+"""Not longer with each attempt: a kernel that is back must find us listening before its first cell."""
 _RUNS_CODE = frozenset({"comm_open", "comm_msg", "comm_close", "debug_request"})
 
 
@@ -33,6 +42,7 @@ class Activity:
     endpoint: Endpoint
     clock: Clock
     changed: Callable[[], None]
+    errands: Errands
     execution_count: int | None = None
     ran_since: bool = False
     """User code ran since `settle`."""
@@ -67,20 +77,17 @@ class Activity:
 
     def went_back(self, *, busy: bool, execution_count: int | None) -> None:
         """The kernel is another one now, restored to a snapshot that was taken with these facts."""
-        self._cells = {"restored": self.clock.monotonic()} if busy else {}
+        self._cells = {_RESTORED: self.clock.monotonic()} if busy else {}
         self.execution_count = execution_count
         self.settle()
 
-    def listen(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._listen(), name="perdure-activity")
-
-    def listen_again(self, endpoint: Endpoint) -> None:
-        """The kernel listens at `endpoint` now, perhaps with another key."""
-        if self._task is None or endpoint != self.endpoint:
+    def listen(self, endpoint: Endpoint) -> None:
+        """From now on there; a connection that exists is kept when the kernel's address and key are the same."""
+        if self._task is None or self._task.done() or endpoint != self.endpoint:
             if self._task is not None:
                 self._task.cancel()
             self.endpoint = endpoint
-            self.listen()
+            self._task = self.errands.begin(self._listen(), f"activity-{endpoint.ip}")
 
     async def close(self) -> None:
         task, self._task = self._task, None
@@ -99,13 +106,17 @@ class Activity:
         with context.socket(zmq.SUB) as iopub:
             iopub.linger = 0
             iopub.rcvhwm = 0  # a lost "idle" would make a kernel busy for ever; what we don't want is dropped below
-            iopub.reconnect_ivl, iopub.reconnect_ivl_max = 100, 2000
+            iopub.reconnect_ivl = _RECONNECT_MS
+            keys = [self.endpoint.extra.get(name) for name in ("curve_publickey", "curve_secretkey")]
+            if all(keys):
+                public, secret = (str(key).encode() for key in keys)
+                iopub.curve_publickey, iopub.curve_secretkey, iopub.curve_serverkey = public, secret, public
             iopub.subscribe(b"")
             iopub.connect(f"tcp://{self.endpoint.ip}:{self.endpoint.ports['iopub']}")
             while True:
-                frames = await iopub.recv_multipart()
+                frames: list[bytes] = await iopub.recv_multipart()
                 _, parts = session.feed_identities(frames)
-                if len(parts) < 4 or not any(word in bytes(parts[1]) for word in _WANTED):
+                if len(parts) < 4 or not _WANTED.search(parts[1]):
                     continue
                 try:
                     message = session.deserialize(parts)
@@ -120,22 +131,27 @@ class Activity:
         if message["msg_type"] == "execute_input":
             count = content.get("execution_count")
             self.execution_count = count if isinstance(count, int) else self.execution_count
+            self._ended(_RESTORED)  # cells run one after the other
             self._cells.setdefault(asked, self.clock.monotonic())
             self.ran_since = True
-        elif content.get("execution_state") == "idle":
-            # After a restore the running cell's request is not known by name, and no other can be running beside it.
-            since = self._cells.pop(asked, None) or self._cells.pop("restored", None) if self._is_cell(parent) else None
-            if since is not None:
-                self._work_s += self.clock.monotonic() - since
-                self.cell_ended = True
-            elif parent.get("msg_type") in _RUNS_CODE:
-                self.ran_since = True
-            else:
-                return
+        elif content.get("execution_state") == "idle" and self._runs_code(parent):
+            self.ran_since = True
+            if not self._ended(asked) and parent.get("msg_type") == "execute_request":
+                self._ended(_RESTORED)  # its request is not known by name
         else:
             return
         self.changed()
 
+    def _ended(self, cell: str) -> bool:
+        since = self._cells.pop(cell, None)
+        if since is None:
+            return False
+        self._work_s += self.clock.monotonic() - since
+        self.cell_ended = True
+        return True
+
     @staticmethod
-    def _is_cell(parent: dict[str, Any]) -> bool:
-        return parent.get("msg_type") == "execute_request" and parent.get("username") != "perdure"
+    def _runs_code(parent: dict[str, Any]) -> bool:
+        """Whether the request ran user code. An execute request without an execute_input was a silent one, perhaps our own."""
+        kind = parent.get("msg_type")
+        return kind in _RUNS_CODE or (kind == "execute_request" and parent.get("username") != OURS)

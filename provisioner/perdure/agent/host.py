@@ -21,7 +21,8 @@ from perdure.store.repository import Repository
 T = TypeVar("T")
 
 MOST_AT_ONCE = 2
-"""Snapshots and restores that run at the same time: each writes as fast as the disk does."""
+"""Snapshots that run at the same time, and restores: each reads or writes as fast as the disk does. Restores don't queue behind
+snapshots: somebody waits for them."""
 _THREADS = 64
 """Calls that wait (a sandbox's end, a restore's proof) must not keep others from starting."""
 
@@ -52,7 +53,8 @@ class Host:
 
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="perdure")
-        self.slots = asyncio.Semaphore(MOST_AT_ONCE)
+        self.snapshot_slots = asyncio.Semaphore(MOST_AT_ONCE)
+        self.restore_slots = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def blocking(self, call: Callable[[], T]) -> T:
         """The call's result, from a thread."""

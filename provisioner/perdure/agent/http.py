@@ -63,7 +63,14 @@ def application(registry: Registry, heard: Callable[[], None]) -> Application:
         ],
         default_handler_class=UnknownHandler,
         default_handler_args=shared,
+        log_function=_log,
     )
+
+
+def _log(handler: RequestHandler) -> None:
+    """Every question of a page is one; those that fail are logged with their reason."""
+    request = handler.request
+    log.debug("%s %s: %d, %.0f ms", request.method, request.path, handler.get_status(), 1000 * request.request_time())
 
 
 class Handler(RequestHandler):

@@ -4,47 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
-from perdure.domain.clock import Clock
 from perdure.domain.errors import PerdureError
 from perdure.domain.record import Trigger
 from perdure.domain.schedule import ScheduleFacts, decide
 
+from .kernel import Kernel
 from .usage import Usage
-
-if TYPE_CHECKING:
-    from .supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
 _LOOK_S = 30.0
 """How often a quiet kernel is looked at: its threads may work without a word on iopub."""
+_CALM_S = 0.2
+"""Least time between two looks: a look reads all of /proc, and short cells may end a hundred times a second."""
 _WORKED_S = 1.0
 """Processor time since the last snapshot that counts as work. A kernel that waits uses some milliseconds a minute."""
 
 
 class Loop:
-    """One kernel's schedule."""
+    """One kernel's schedule. `take` takes a snapshot, or raises PerdureError."""
 
-    def __init__(self, kernel: Supervisor, clock: Clock) -> None:
-        self._kernel, self._clock = kernel, clock
+    def __init__(self, kernel: Kernel, take: Callable[[Trigger], Awaitable[object]]) -> None:
+        self._kernel, self._take, self._clock = kernel, take, kernel.host.clock
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._started_at = clock.monotonic()
+        self._started_at = self._clock.monotonic()
         self._snapshot_at: float | None = None
         self._attempt_at: float | None = None
         self._begun: tuple[float, Usage, bool, bool, float] = (0.0, Usage(), False, False, 0.0)
         self._base = Usage()
         """What the kernel had used at the last snapshot."""
         self._failures = 0
-        self.said = ""
-        """When the next one is due and why, in words."""
 
     def begin(self) -> None:
         self._started_at = self._clock.monotonic()
         self._base = self._usage()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="perdure-loop")
+        self._task = self._kernel.errands.begin(self._run(), f"loop-{self._kernel.memory.kernel}")
 
     def close(self) -> None:
         if self._task is not None:
@@ -85,30 +82,38 @@ class Loop:
     async def _run(self) -> None:
         while True:
             self._wake.clear()
-            now = self._clock.monotonic()
-            decision = decide(self._kernel.memory.policy, now, self._facts())
-            self.said = decision.why
-            if decision.snapshot is not None:
-                await self._take(decision.snapshot)
-                continue
-            wait_s = _LOOK_S if decision.at is None else min(max(decision.at - now, 0.01), _LOOK_S)
+            try:
+                wait_s = await self._once()
+            except Exception:  # a fault of ours in one look must not end all later ones
+                log.exception("the schedule of %s", self._kernel.memory.kernel)
+                wait_s = _LOOK_S
+            await asyncio.sleep(_CALM_S)
             try:
                 await asyncio.wait_for(self._wake.wait(), wait_s)
             except TimeoutError:
                 continue
 
-    async def _take(self, trigger: Trigger) -> None:
+    async def _once(self) -> float:
+        """Seconds until the next look, if nothing happens before."""
+        now = self._clock.monotonic()
+        decision = decide(self._kernel.memory.policy, now, self._facts(await self._kernel.host.blocking(self._usage)))
+        if decision.why != self._kernel.next_snapshot:
+            self._kernel.next_snapshot = decision.why
+            self._kernel.news.tell()
+        if decision.snapshot is None:
+            return _LOOK_S if decision.at is None else min(max(decision.at - now, 0.0), _LOOK_S)
         try:
-            await self._kernel.snapshot(trigger)
+            await self._take(decision.snapshot)
         except PerdureError as error:
             log.info("%s: no snapshot: %s", self._kernel.memory.kernel, error)
+        return 0.0
 
     def _usage(self) -> Usage:
         sandbox = self._kernel.sandbox
         return Usage.of(sandbox.processes()) if sandbox is not None else Usage()
 
-    def _facts(self) -> ScheduleFacts:
-        activity, usage = self._kernel.activity, self._usage()
+    def _facts(self, usage: Usage) -> ScheduleFacts:
+        activity = self._kernel.activity
         return ScheduleFacts(
             phase=self._kernel.phase,
             started_at=self._started_at,

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -33,6 +34,8 @@ STATE = "/var/lib/perdure"
 LARGEST_REQUEST = 64 << 20
 """A start request holds an environment, which Linux limits to some MiB."""
 _BACKLOG = 128
+_ENDING_S = 3.0
+"""An agent without kernels, and one that is told to end, is gone within a second."""
 
 
 class AgentApp(JupyterApp):
@@ -101,7 +104,9 @@ class AgentApp(JupyterApp):
         os.umask(0o077)
         path, state = Path(self.socket), Path(self.state).absolute()
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True)
+            path.parent.chmod(0o755)  # who may use the socket is said by the socket
         with (
             _alone(path.with_name(path.name + ".lock"), f"at {path}"),
             _alone(state / "agent.lock", f"with the state in {state}"),
@@ -152,14 +157,20 @@ class AgentApp(JupyterApp):
 
 @contextlib.contextmanager
 def _alone(lock: Path, where: str) -> Iterator[TextIO]:
-    """Holds the lock file. Raises Conflict when another agent does."""
+    """Holds the lock file. Raises Conflict when another agent does; one that is just ending is waited for."""
+    until = time.monotonic() + _ENDING_S
     with lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise Conflict(
-                f"Another agent runs already {where}.", hint="Use that one, or give this one another --socket and --state."
-            ) from error
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if time.monotonic() > until:
+                    raise Conflict(
+                        f"Another agent runs already {where}.",
+                        hint="Use that one, or give this one another --socket and --state.",
+                    ) from error
+            time.sleep(0.05)
         yield file
 
 

@@ -9,9 +9,9 @@ import shutil
 import socket
 
 from perdure.domain.endpoint import Endpoint
-from perdure.domain.errors import BadRequest, Conflict, Corrupt, Forbidden, NotFound, PerdureError, StoreFailed
-from perdure.domain.ids import KernelId
-from perdure.wire.messages import StartRequest
+from perdure.domain.errors import BadRequest, Conflict, Corrupt, Forbidden, NoRoom, NotFound, PerdureError, StoreFailed
+from perdure.domain.ids import Generation, KernelId
+from perdure.wire.messages import GenerationInfo, StartRequest
 
 from .capture import rfc3339
 from .generations import read_all
@@ -81,6 +81,9 @@ class Registry:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             memory = Memory.of_request(folder, request, owner, url, rfc3339(self.host.clock.now()))
             await self.host.blocking(lambda: self._continue_numbers(memory))
+            if before is not None:
+                memory.incarnation = max(memory.incarnation, before.memory.incarnation + 1)
+                memory.newest = max(memory.newest, before.memory.newest)
             kernel = Supervisor(self.host, memory)
             try:
                 await kernel.start(request.env)
@@ -114,19 +117,18 @@ class Registry:
 
     async def close(self) -> None:
         """The agent ends; kernels go on."""
-        for kernel in self._kernels.values():
-            await kernel.close()
+        await asyncio.gather(*(kernel.close() for kernel in self._kernels.values()))
 
     def _continue_numbers(self, memory: Memory) -> None:
         """A kernel id that had snapshots before goes on counting. A repository that can't be read is no reason not to start."""
         try:
-            known: dict[int, object] = {}
-            read_all(self.host.open_repository(memory.repository), memory.kernel, known)  # type: ignore[arg-type]
-        except StoreFailed as error:
+            known: dict[Generation, GenerationInfo] = {}
+            read_all(self.host.open_repository(memory.repository), memory.kernel, known)
+        except (StoreFailed, NoRoom) as error:
             memory.last_error = error
             return
         memory.newest = max(known, default=0)
-        memory.incarnation = 1 + max((getattr(one, "incarnation", 0) for one in known.values()), default=0)
+        memory.incarnation = 1 + max((one.incarnation for one in known.values()), default=0)
 
 
 def _check_free(endpoint: Endpoint) -> None:

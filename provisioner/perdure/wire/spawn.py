@@ -23,6 +23,8 @@ from .client import AgentClient
 from .messages import HostInfo
 
 START_S = 30.0
+IDLE_S = 600.0
+"""Nobody looks after an agent that was started on demand: it ends when it has had no kernel and no question for so long."""
 _POLL_S = 0.05
 SPAWN_VARIABLE = "PERDURE_SPAWN_AGENT"
 """1: start an agent at $PERDURE_AGENT too (an address of one's own, as tests have it)."""
@@ -60,7 +62,7 @@ def _spawn_once(path: Path) -> None:
         log = path.with_name("agent.log")
         with log.open("ab") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "perdure", "agent", "--socket", str(path)],
+                [sys.executable, "-m", "perdure", "agent", f"--socket={path}", f"--exit-when-idle={IDLE_S:.0f}"],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
