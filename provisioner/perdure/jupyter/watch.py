@@ -21,12 +21,13 @@ from .connection import agent_client
 PATIENCE_S = 30.0
 """How long an agent may be away until we look at the kernel's process ourselves. An agent's restart takes seconds."""
 RETRY_S = 0.5
+LAST_ANSWER_S = 2.0
 GONE = -9
 """Exit status of a kernel that ended while nobody could see how."""
 
 
 class Watch:
-    """`status` is the newest one known. With `follow` a task keeps it so; without, `newest` asks each time."""
+    """`status` is the newest one known. With `follow` a task keeps it so until the kernel ends; else `newest` asks each time."""
 
     def __init__(self, address: str | None, first: KernelStatus) -> None:
         self.address = address
@@ -46,6 +47,9 @@ class Watch:
         task, self._task = self._task, None
         if task is None or task.get_loop() is not asyncio.get_running_loop():
             return
+        if not self.status.phase.alive:
+            # Its last question is being answered; to break it off would leave a socket behind.
+            await asyncio.wait([task], timeout=LAST_ANSWER_S)
         task.cancel()
         await asyncio.wait([task])
 
@@ -83,7 +87,7 @@ class Watch:
 
     async def _follow(self) -> None:
         async with agent_client(self.address) as client:
-            while True:
+            while self.status.phase.alive:
                 self._asked_at = time.monotonic()
                 if not await self._ask(client, wait=True):
                     await asyncio.sleep(RETRY_S)

@@ -7,11 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
-
-from tests.functional.jupyter.live import until
 
 
 class Agent:
@@ -23,13 +22,16 @@ class Agent:
         self.state = folder / "state"
         self.process: subprocess.Popen[bytes] | None = None
 
-    async def start(self) -> Agent:
+    def start(self) -> Agent:
         command = [sys.executable, "-m", "perdure", "agent", f"--socket={self.socket}", f"--state={self.state}"]
         with (self.folder / "agent.log").open("ab") as log:
-            self.process = subprocess.Popen(  # noqa: ASYNC220 - it is waited for below
-                command, stdout=log, stderr=log, cwd="/", start_new_session=True
-            )
-        await until("the agent listens", self._listens, 60)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", start_new_session=True)
+        deadline = time.monotonic() + 60
+        while not self.socket.exists():
+            said = (self.folder / "agent.log").read_text()[-4000:]
+            assert self.process.poll() is None, said
+            assert time.monotonic() < deadline, said
+            time.sleep(0.02)
         return self
 
     def stop(self) -> None:
@@ -46,15 +48,16 @@ class Agent:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
 
-    def _listens(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, (self.folder / "agent.log").read_text()[-4000:]
-        return self.socket.exists()
-
 
 def kill_tree(pid: int) -> None:
-    """kill -9 of a process and of everything below it."""
+    """kill -9 of a process and of everything below it; returns when they are gone.
+
+    What is sent in the milliseconds in which a killed process still holds its sockets is lost, as with any kernel.
+    """
     top = psutil.Process(pid)
-    for process in [top, *top.children(recursive=True)]:
+    tree = [top, *top.children(recursive=True)]
+    for process in tree:
         with contextlib.suppress(psutil.NoSuchProcess):
             os.kill(process.pid, signal.SIGKILL)
+    _, left = psutil.wait_procs(tree, timeout=20)
+    assert not left

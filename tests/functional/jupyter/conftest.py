@@ -15,6 +15,7 @@ import pytest_asyncio
 from tests.functional.jupyter.agents import Agent
 from tests.functional.jupyter.live import Live, specs
 from tests.functional.jupyter.registered import register
+from tests.functional.jupyter.served import Server
 
 Start = Callable[..., Awaitable[Live]]
 
@@ -64,11 +65,20 @@ async def start(folder: Path, env: dict[str, str]) -> AsyncIterator[Start]:
         await live.close()
 
 
-@pytest_asyncio.fixture
-async def agent(folder: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
+@pytest.fixture
+def agent(folder: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
     """Requested before `start`, so that kernels end first."""
     ours = Agent(folder)
     env["PERDURE_AGENT"] = f"unix://{ours.socket}"
     monkeypatch.setenv("PERDURE_AGENT", env["PERDURE_AGENT"])
-    yield await ours.start()
+    yield ours.start()
     ours.close()
+
+
+@pytest_asyncio.fixture
+async def server(folder: Path, env: dict[str, str]) -> AsyncIterator[Server]:
+    """Its kernel specs are those of `live.specs`."""
+    specs(folder / "kernels")
+    ours = Server(folder, env)
+    yield await ours.start()
+    await ours.close()

@@ -15,7 +15,12 @@ from typing import Any
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
+from perdure.domain.errors import Conflict
+from perdure.domain.phases import Phase
 from perdure.jupyter import kernelspec
+from perdure.wire.client import AgentClient
+
+from tests.functional.jupyter.agents import kill_tree
 
 RUN_S = 60.0
 PLAIN_ARGV = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -146,6 +151,28 @@ class Live:
         """An expression's value as JSON, without a trace in the kernel's history."""
         answer = await self.run(f"import json as _j; print(_j.dumps({expression})); del _j", silent=True)
         return json.loads(answer.text)
+
+    async def snapshot(self) -> int:
+        """Of how the kernel is now; waits for the one that the agent takes by itself after the first cell."""
+        client = AgentClient()
+        try:
+            async with asyncio.timeout(RUN_S):
+                while True:
+                    try:
+                        return int((await client.snapshot(self.provisioner.perdure_id)).generation)
+                    except Conflict:
+                        await asyncio.sleep(0.05)
+        finally:
+            await client.close()
+
+    async def lose(self) -> None:
+        """kill -9 of the tree; returns when the agent has brought it back. Jupyter must see it alive all the while."""
+        restores = len(self.provisioner.status.restores)
+        kill_tree(self.provisioner.status.pid)
+        async with asyncio.timeout(RUN_S):
+            while len(self.provisioner.status.restores) == restores or self.provisioner.status.phase is not Phase.RUNNING:
+                assert await self.manager.is_alive()
+                await asyncio.sleep(0.05)
 
     async def close(self) -> None:
         if self.client is not None:

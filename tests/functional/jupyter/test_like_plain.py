@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,31 @@ from tests.functional.jupyter.conftest import Start
 from tests.functional.jupyter.live import Live
 
 WAYS = ["launched", "as-module"]
+_CRIU = (pytest.mark.root, pytest.mark.criu)
+Begin = Callable[[], Awaitable[Live]]
+
+
+@pytest.fixture(params=[*WAYS, pytest.param("protected", marks=_CRIU), pytest.param("brought back", marks=_CRIU)])
+def way(request: pytest.FixtureRequest) -> str:
+    if request.param in ("protected", "brought back"):
+        request.getfixturevalue("agent")
+    return str(request.param)
+
+
+@pytest.fixture
+def begin(way: str, start: Start) -> Begin:
+    async def beginner() -> Live:
+        if way in WAYS:
+            return await start(way)
+        live = await start("ours")
+        assert live.provisioner.protection.protected, live.provisioner.protection
+        if way == "brought back":
+            await live.snapshot()
+            await live.lose()
+        return live
+
+    return beginner
+
 
 PROBE = """
 def probe():
@@ -75,22 +101,21 @@ async def test_user_modules_of_our_names_are_theirs(start: Start, folder: Any) -
     assert (await live.run("import history, launch; print(history.who, launch.who)")).text == "the user the user\n"
 
 
-@pytest.mark.parametrize("way", WAYS)
 class TestFeatures:
-    """Each is also tried against a protected kernel in tests/criu."""
+    """Also in a protected kernel, and in one that was lost and brought back."""
 
-    async def test_in_out_and_display(self, start: Start, way: str) -> None:
-        live = await start(way)
+    async def test_in_out_and_display(self, begin: Begin) -> None:
+        live = await begin()
         assert (await live.run("6 * 7")).results == ["42"]
         assert (await live.run("_ + Out[1] + len(In)")).results == ["87"]
 
-    async def test_input(self, start: Start, way: str) -> None:
-        live = await start(way)
+    async def test_input(self, begin: Begin) -> None:
+        live = await begin()
         live.inputs = ["Ada"]
         assert (await live.run("print('Hello', input('Name? '))")).text == "Hello Ada\n"
 
-    async def test_interrupt(self, start: Start, way: str) -> None:
-        live = await start(way)
+    async def test_interrupt(self, begin: Begin) -> None:
+        live = await begin()
         message = live.send("print('on', flush=True)\nimport time\nwhile True: time.sleep(0.01)")
         got = await live.client.get_iopub_msg(timeout=10)
         while got["msg_type"] != "stream":
@@ -99,19 +124,19 @@ class TestFeatures:
         assert (await live.collect(message)).reply["ename"] == "KeyboardInterrupt"
         assert (await live.run("1 + 1")).results == ["2"]
 
-    async def test_matplotlib_inline(self, start: Start, way: str) -> None:
-        live = await start(way)
+    async def test_matplotlib_inline(self, begin: Begin) -> None:
+        live = await begin()
         answer = await live.run("import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show(); print(plt.get_backend())")
         pictures = [m for m in answer.messages if m["msg_type"] == "display_data" and "image/png" in m["content"]["data"]]
         assert len(pictures) == 1
         assert "inline" in answer.text
 
-    async def test_pip(self, start: Start, way: str) -> None:
-        live = await start(way)
+    async def test_pip(self, begin: Begin) -> None:
+        live = await begin()
         assert "pip" in (await live.run("%pip --version")).text
 
-    async def test_widget_comm(self, start: Start, way: str) -> None:
-        live = await start(way)
+    async def test_widget_comm(self, begin: Begin) -> None:
+        live = await begin()
         answer = await live.run("import ipywidgets; slider = ipywidgets.IntSlider(value=3); slider")
         opened = [m for m in answer.messages if m["msg_type"] == "comm_open"]
         assert opened
@@ -120,8 +145,8 @@ class TestFeatures:
         live.client.shell_channel.send(live.client.session.msg("comm_msg", content))
         assert await live.value("slider.value") == 7
 
-    async def test_debugger(self, start: Start, way: str) -> None:
-        live = await start(way)
+    async def test_debugger(self, begin: Begin) -> None:
+        live = await begin()
         arguments = {"clientID": "test", "adapterID": "", "pathFormat": "path", "linesStartAt1": True}
         for number, (command, given) in enumerate((("initialize", arguments), ("attach", {}), ("disconnect", {})), 1):
             content = {"type": "request", "seq": number, "command": command, "arguments": given}
@@ -129,8 +154,8 @@ class TestFeatures:
             assert reply["success"] is True, reply
         assert (await live.run("1 + 1")).results == ["2"]
 
-    async def test_subshell(self, start: Start, way: str) -> None:
-        live = await start(way)
+    async def test_subshell(self, begin: Begin) -> None:
+        live = await begin()
         info = await live.request("control", "kernel_info_request", {})
         assert "kernel subshells" in info["supported_features"]
         made = await live.request("control", "create_subshell_request", {})
@@ -140,8 +165,8 @@ class TestFeatures:
         gone = await live.request("control", "delete_subshell_request", {"subshell_id": made["subshell_id"]})
         assert gone["status"] == "ok"
 
-    async def test_completion_and_inspection(self, start: Start, way: str) -> None:
-        live = await start(way)
+    async def test_completion_and_inspection(self, begin: Begin) -> None:
+        live = await begin()
         await live.run("perdurable = 1")
         reply = await live.request("shell", "complete_request", {"code": "perdur", "cursor_pos": 6})
         assert "perdurable" in reply["matches"]

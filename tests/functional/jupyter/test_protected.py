@@ -8,44 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from perdure.domain.errors import Conflict
 from perdure.domain.phases import Phase
 from perdure.jupyter import watch
-from perdure.wire.client import AgentClient
 
 from tests.functional.jupyter.agents import Agent, kill_tree
 from tests.functional.jupyter.conftest import Start
-from tests.functional.jupyter.live import Live, until
+from tests.functional.jupyter.live import until
 
 pytestmark = [pytest.mark.root, pytest.mark.criu]
-
-
-async def snapshot(live: Live) -> int:
-    """Of how the kernel is now; waits for the one that the agent takes by itself after the first cell."""
-    client = AgentClient()
-    try:
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    return int((await client.snapshot(live.provisioner.perdure_id)).generation)
-                except Conflict:
-                    await asyncio.sleep(0.05)
-    finally:
-        await client.close()
-
-
-async def lose(live: Live) -> None:
-    """kill -9 of the tree; returns when the agent has brought it back. Jupyter must see it alive all the while."""
-    restores = len(live.provisioner.status.restores)
-    kill_tree(live.provisioner.status.pid)
-
-    async def back() -> bool:
-        assert await live.manager.is_alive()
-        return len(live.provisioner.status.restores) > restores and live.provisioner.status.phase is Phase.RUNNING
-
-    async with asyncio.timeout(60):
-        while not await back():
-            await asyncio.sleep(0.05)
 
 
 async def test_life_in_a_sandbox(agent: Agent, start: Start) -> None:
@@ -65,24 +35,24 @@ async def test_life_in_a_sandbox(agent: Agent, start: Start) -> None:
 async def test_lost_and_brought_back(agent: Agent, start: Start) -> None:
     live = await start("ours")
     await live.run("x = 42\nclass Keep: pass\nk = Keep(); k.x = [x]")
-    first = await snapshot(live)
-    await lose(live)
+    first = await live.snapshot()
+    await live.lose()
     assert (await live.run("print(x, k.x[0] is x, In[1].split()[0])")).text == "42 True x\n"
     live.inputs = ["Ada"]
     assert (await live.run("print(input())")).text == "Ada\n"
-    assert await snapshot(live) > first
-    await lose(live)
+    assert await live.snapshot() > first
+    await live.lose()
     assert (await live.run("print(x)")).text == "42\n"
 
 
 async def test_history_of_others_does_not_stand_in_the_way(agent: Agent, start: Start, folder: Path) -> None:
     first, second = await start("ours"), await start("ours")
     await first.run("mine = 1")
-    await snapshot(first)
+    await first.snapshot()
     await first.run("undone = 1")
     for number in range(20):
         await second.run(f"other = {number}")
-    await lose(first)
+    await first.lose()
     answers = [await first.run(f"after = {number}") for number in range(3)]
     assert all(answer.ok and not answer.text for answer in answers)
     assert "other = 19" in (await first.run("%history -g other")).text
@@ -93,8 +63,8 @@ async def test_running_cell_goes_on(agent: Agent, start: Start) -> None:
     live = await start("ours")
     message = live.send("import time\nfor n in range(60):\n    print(n, flush=True)\n    time.sleep(0.1)\n'done'")
     await asyncio.sleep(1)
-    await snapshot(live)
-    await lose(live)
+    await live.snapshot()
+    await live.lose()
     answer = await live.collect(message)
     assert answer.ok
     assert answer.results == ["'done'"]
@@ -104,8 +74,8 @@ async def test_running_cell_goes_on(agent: Agent, start: Start) -> None:
 async def test_interrupt(agent: Agent, start: Start) -> None:
     live = await start("ours")
     await live.run("x = 1")
-    await snapshot(live)
-    await lose(live)
+    await live.snapshot()
+    await live.lose()
     message = live.send("import time\nprint('on', flush=True)\nwhile True: time.sleep(0.01)")
     got: dict[str, Any] = {"msg_type": ""}
     while got["msg_type"] != "stream":
@@ -117,7 +87,7 @@ async def test_interrupt(agent: Agent, start: Start) -> None:
 async def test_restart_starts_afresh_and_stays_so(agent: Agent, start: Start) -> None:
     live = await start("ours")
     await live.run("x = 42")
-    await snapshot(live)
+    await live.snapshot()
     before = live.manager.get_connection_info()
     await live.manager.restart_kernel()
     await live.client.wait_for_ready(timeout=60)
@@ -136,8 +106,8 @@ async def test_restart_again_protects_again(agent: Agent, start: Start) -> None:
     await live.client.wait_for_ready(timeout=60)
     assert live.provisioner.status.policy.restore_on_death is True
     await live.run("y = 7")
-    await snapshot(live)
-    await lose(live)
+    await live.snapshot()
+    await live.lose()
     assert (await live.run("print(y)")).text == "7\n"
 
 
@@ -154,7 +124,7 @@ async def test_shutdown(agent: Agent, start: Start, choice: str, left: bool) -> 
     live = await start("ours")
     live.provisioner.snapshots_at_shutdown = choice
     await live.run("x = 1")
-    await snapshot(live)
+    await live.snapshot()
     kernel, pid = live.provisioner.perdure_id, live.provisioner.status.pid
     await live.manager.shutdown_kernel()
     assert not Path(f"/proc/{pid}").exists()
@@ -166,7 +136,7 @@ async def test_shutdown(agent: Agent, start: Start, choice: str, left: bool) -> 
 async def test_kernel_that_ends_itself_is_not_brought_back(agent: Agent, start: Start) -> None:
     live = await start("ours")
     await live.run("x = 1")
-    await snapshot(live)
+    await live.snapshot()
     live.send("exit()")
     await until("the end is seen", lambda: not live.provisioner.status.phase.alive)
     assert await live.provisioner.poll() == 0
@@ -181,9 +151,9 @@ async def test_agent_restarts_under_a_kernel(agent: Agent, start: Start) -> None
         assert await live.manager.is_alive()
         await asyncio.sleep(0.1)
     assert (await live.run("print(x)")).text == "42\n"
-    await agent.start()
-    await snapshot(live)
-    await lose(live)
+    agent.start()
+    await live.snapshot()
+    await live.lose()
     assert (await live.run("print(x)")).text == "42\n"
 
 
@@ -216,15 +186,15 @@ async def test_unprotected_kernel_is_protected_from_its_restart_on(agent: Agent,
     agent.stop()
     live = await start("ours")
     assert not live.provisioner.protection.protected
-    await agent.start()
+    agent.start()
     before = live.manager.get_connection_info()
     await live.manager.restart_kernel()
     await live.client.wait_for_ready(timeout=60)
     assert live.provisioner.protection.protected
     assert live.manager.get_connection_info() == before
     await live.run("x = 42")
-    await snapshot(live)
-    await lose(live)
+    await live.snapshot()
+    await live.lose()
     assert (await live.run("print(x)")).text == "42\n"
 
 
@@ -232,6 +202,6 @@ async def test_program_of_another_language(agent: Agent, start: Start) -> None:
     live = await start("bash")
     assert live.provisioner.protection.protected, live.provisioner.protection
     await live.run("x=42")
-    await snapshot(live)
-    await lose(live)
+    await live.snapshot()
+    await live.lose()
     assert (await live.run("echo $x")).text.strip() == "42"
