@@ -6,7 +6,7 @@ import asyncio
 import logging
 from threading import Event
 
-from perdure.domain.errors import Conflict, KernelGone, NotFound, PerdureError, RestoreFailed
+from perdure.domain.errors import Conflict, KernelGone, NotFound, PerdureError, PreflightRefused, RestoreFailed
 from perdure.domain.ids import Generation
 from perdure.domain.phases import Phase
 from perdure.domain.record import Trigger
@@ -38,11 +38,12 @@ class Comebacks:
             if kernel.closing:
                 raise Conflict("The agent is about to end.", hint="Try again when it is back.")
             wanted = await self._wanted(generation)
-            fallback = await self._safety() if kernel.phase is Phase.RUNNING else []
+            fallback, unsaved = await self._safety() if kernel.phase is Phase.RUNNING else ([], ())
             kernel.to(Phase.RESTORING)
             kernel.thawed.clear()
             try:
-                await self._from(wanted, begun, "it was asked for", accept_changed_files=accept_changed_files)
+                await self._from(wanted, begun, "it was asked for", asked=True, accept_changed_files=accept_changed_files)
+                kernel.restore_warnings += unsaved
             except PerdureError as error:
                 kernel.note(error)
                 await self._as_before(fallback, begun, f"generation {wanted[0]} could not be restored")
@@ -100,15 +101,19 @@ class Comebacks:
             )
         return [generation]
 
-    async def _safety(self) -> list[Generation]:
-        """A snapshot of how the kernel is now; what else to go back to when that can't be taken."""
+    async def _safety(self) -> tuple[list[Generation], tuple[str, ...]]:
+        """A snapshot of how the kernel is now; what else to go back to when that can't be taken, and a warning.
+
+        That is no reason to refuse: what is in the way of a snapshot may be why the user wants to go back.
+        """
         kernel = self._kernel
         try:
             async with kernel.host.snapshot_slots:
-                return [(await self._snapshots.take_locked(Trigger.BEFORE_RESTORE)).generation]
+                return [(await self._snapshots.take_locked(Trigger.BEFORE_RESTORE)).generation], ()
         except PerdureError as error:
             log.warning("%s is restored without a snapshot of how it is now: %s", kernel.memory.kernel, error)
-            return list(reversed(kernel.memory.lineage))
+            unsaved = f"How the kernel was before the restore could not be saved: {error.sentence}"
+            return list(reversed(kernel.memory.lineage)), (unsaved,)
 
     async def _as_before(self, fallback: list[Generation], begun: float, reason: str) -> None:
         """What was asked for has failed."""
@@ -124,7 +129,9 @@ class Comebacks:
             log.error("%s can't go back to how it was either: %s\n%s", kernel.memory.kernel, error, error.detail)
             self._failed()
 
-    async def _from(self, wanted: list[Generation], begun: float, reason: str, *, accept_changed_files: bool = False) -> None:
+    async def _from(
+        self, wanted: list[Generation], begun: float, reason: str, *, asked: bool = False, accept_changed_files: bool = False
+    ) -> None:
         """The first of `wanted` that can be restored. Raises what was wrong with the first one when none can."""
         kernel = self._kernel
         cancelled = kernel.operation()
@@ -138,6 +145,8 @@ class Comebacks:
                     raise KernelGone("The kernel was ended while it was being restored.") from error
                 log.warning("%s: generation %s can't be restored: %s\n%s", kernel.memory.kernel, generation, error, error.detail)
                 first = first or error
+                if asked and isinstance(error, PreflightRefused):
+                    break  # whether to accept that, or to go further back, is for the person who asks to say
                 continue
             kernel.attempt = None
             if cancelled.is_set():
@@ -182,7 +191,8 @@ class Comebacks:
     def _is_back(self, back: Comeback, begun: float, reason: str) -> None:
         kernel, memory, clock = self._kernel, self._kernel.memory, self._kernel.host.clock
         kernel.take(back.sandbox)
-        memory.lineage = [one for one in memory.lineage if one < back.generation] + [back.generation]
+        same = back.record.incarnation == memory.incarnation
+        memory.lineage = [one for one in memory.lineage if same and one < back.generation] + [back.generation]
         memory.incarnation = back.record.incarnation
         memory.endpoint = back.endpoint
         memory.exit_status = memory.last_error = None

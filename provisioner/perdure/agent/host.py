@@ -46,7 +46,7 @@ class Host:
     repository: str = ""
     """Where snapshots go whose owner named no repository; empty: a folder per owner below `state`."""
     allowed_repositories: tuple[str, ...] = ()
-    """Addresses that callers other than root may name."""
+    """Addresses that callers other than root may name; each owner gets a folder of the own in it."""
     die_with_agent: bool = False
     clock: SystemClock = field(default_factory=SystemClock)
     name: str = field(default_factory=socket.gethostname)
@@ -80,8 +80,12 @@ class Host:
         default = self.default_repository(owner)
         if not asked or asked == default:
             return default
-        if caller_uid == os.geteuid() or any(asked.rstrip("/") == one.rstrip("/") for one in self.allowed_repositories):
+        if caller_uid == os.geteuid():
             return asked
+        for one in self.allowed_repositories:
+            own = f"{one.rstrip('/')}/{owner.uid}"
+            if asked.rstrip("/") in (one.rstrip("/"), own):
+                return own
         raise Forbidden(
             f"This agent does not keep snapshots at {asked} for you.",
             hint=f"Leave the repository out to use {default}, or have an administrator add it to AgentApp.allowed_repositories.",

@@ -53,7 +53,7 @@ class Kernel:
         self.closing = False
         """The agent ends: what can't be brought to its end now is left to the next one."""
         self.kills = 0
-        self.news = News()
+        self.news = News(host.clock.now())
         self.errands = Errands()
         self.infos: dict[Generation, GenerationInfo] = {}
         self.progress: Progress | None = None
@@ -164,5 +164,6 @@ class Kernel:
             self.news.tell()
 
     def _heard(self) -> None:
+        self.memory.note_activity(self.activity.busy, self.activity.execution_count)
         self.news.tell()
         self.on_activity()

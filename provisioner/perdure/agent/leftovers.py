@@ -36,7 +36,7 @@ def end_sandbox(memory: Memory) -> None:
         leftover.kill()
 
 
-def end_dump(target: Target, clock: Clock) -> bool:
+def end_dump(target: Target, before: mend.Before, clock: Clock) -> bool:
     """Ends a CRIU that is at work in the sandbox and mends what it left. Whether there was one.
 
     Its socket to the dead agent is closed, so it would give up at its next question; with a large kernel that can take long,
@@ -48,7 +48,7 @@ def end_dump(target: Target, clock: Clock) -> bool:
         log.warning("a CRIU of an agent that is gone is still at work (%d): it is ended", pid)
         _end_criu(pid)
     if strays:
-        mend.mend(target, mend.Before(frozenset()), clock)
+        mend.mend(target, before, clock)
     return bool(strays)
 
 
@@ -84,7 +84,7 @@ def _is_criu(pid: int) -> bool:
 
 
 def _serves(pid: int, status: Path) -> bool:
-    """Whether it is the PID 1 that writes this status file. The pid in it may be another's by now, another sandbox's PID 1 even."""
+    """Whether it is the PID 1 that writes this status file. The pid in it may be another's by now, even another PID 1's."""
     try:
         return os.fsencode(status) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:

@@ -9,6 +9,7 @@ import grp
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from tornado.netutil import bind_unix_socket
 from traitlets import Bool, Float, List, Unicode, default
 
 from perdure import __version__
-from perdure.domain.errors import BadRequest, Conflict, NotProtected, PerdureError
+from perdure.domain.errors import BadRequest, Conflict, Forbidden, NotProtected, PerdureError
 from perdure.wire.address import agent_address, socket_path
 
 from .host import Host
@@ -103,7 +104,7 @@ class AgentApp(JupyterApp):
             raise NotProtected("The agent must run as root.", hint="Start it as a service, see docs/agent.md; or with sudo.")
         os.umask(0o077)
         path, state = Path(self.socket), Path(self.state).absolute()
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _own(state)
         if not path.parent.is_dir():
             path.parent.mkdir(parents=True)
             path.parent.chmod(0o755)  # who may use the socket is said by the socket
@@ -111,6 +112,7 @@ class AgentApp(JupyterApp):
             _alone(path.with_name(path.name + ".lock"), f"at {path}"),
             _alone(state / "agent.lock", f"with the state in {state}"),
         ):
+            _check_nobody_answers(path)
             host = Host(
                 state=state,
                 criu_prefix=Path(self.criu_prefix) if self.criu_prefix else None,
@@ -135,7 +137,7 @@ class AgentApp(JupyterApp):
             heard_at = loop.time()
 
         server = HTTPServer(application(registry, heard), max_body_size=LARGEST_REQUEST, max_buffer_size=LARGEST_REQUEST)
-        path.unlink(missing_ok=True)  # we hold the lock, so nobody listens there
+        path.unlink(missing_ok=True)  # nobody listens there: we hold the lock, and have tried
         listener = bind_unix_socket(str(path), mode=0o660 if self.group else 0o600, backlog=_BACKLOG)
         if self.group:
             os.chown(path, 0, _gid(self.group))
@@ -174,6 +176,29 @@ def _alone(lock: Path, where: str) -> Iterator[TextIO]:
         yield file
 
 
+def _own(state: Path) -> None:
+    """The agent's folder, root's alone. Raises Forbidden for somebody else's: who can write there could forge kernels."""
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if state.stat().st_uid != 0:
+        raise Forbidden(f"{state} does not belong to root.", hint=f"chown root: {state}, or choose another --state.")
+    state.chmod(0o700)
+
+
+def _check_nobody_answers(path: Path) -> None:
+    """Raises Conflict: an agent whose lock file somebody removed, or another program."""
+    if path.exists() and not path.is_socket():
+        raise BadRequest(f"{path} is there and is no socket.", hint="Choose another --socket.")
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise BadRequest(f"Nobody can listen at {path}: {why}.", hint="Choose another --socket.") from error
+    raise Conflict(f"Somebody listens at {path} already.", hint="Use that agent, or choose another --socket.")
+
+
 def _gid(name: str) -> int:
     try:
         return grp.getgrnam(name).gr_gid
@@ -195,6 +220,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         return int(app.run())
+    except OSError as error:
+        print(f"perdure agent: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+        return 1
     except PerdureError as error:
         print(f"perdure agent: {error.sentence}\n  {error.hint}".rstrip(), file=sys.stderr)
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +18,11 @@ from perdure.runtime.identity import ProcessIdentity
 from perdure.store import durable
 from perdure.wire.messages import Restore, StartRequest
 
+log = logging.getLogger(__name__)
+
 SCHEMA = 1
 _FILE = "record.json"
+_ACTIVITY = "activity.json"
 _MOST_RESTORES = 50
 """Older restores are of no interest to anybody, and a kernel may live for months."""
 
@@ -50,6 +54,8 @@ class Memory:
     an older one, or a fresh start, leaves the others out; they stay restorable on demand."""
     newest: int = 0
     """The highest generation that is known; a higher one in the repository was published just before this agent's end."""
+    stopped: list[int] = field(default_factory=list)
+    """Host pids that the user's program had stopped when the last snapshot began: an agent that mends after it leaves them so."""
     restores: list[Restore] = field(default_factory=list)
     last_error: PerdureError | None = None
 
@@ -102,10 +108,22 @@ class Memory:
             "busy": self.busy,
             "lineage": self.lineage,
             "newest": self.newest,
+            "stopped": self.stopped,
             "restores": [vars(one) for one in self.restores[-_MOST_RESTORES:]],
             "last_error": self.last_error.to_json() if self.last_error else None,
         }
         durable.write(self.folder / _FILE, json.dumps(data, indent=1).encode(), replace=True, root=self.folder)
+
+    def note_activity(self, busy: bool, execution_count: int | None) -> None:
+        """For the next agent, should this one be killed. Not durable: a host that loses power has lost the kernel too, and cells
+        may end a hundred times a second."""
+        if (busy, execution_count) == (self.busy, self.execution_count):
+            return
+        self.busy, self.execution_count = busy, execution_count
+        try:
+            (self.folder / _ACTIVITY).write_text(json.dumps([busy, execution_count]))
+        except OSError as error:
+            log.debug("what %s does can't be written down: %s", self.kernel, error)
 
     @classmethod
     def load(cls, folder: Path) -> Memory | None:
@@ -118,9 +136,18 @@ class Memory:
         except ValueError as error:
             raise _damaged(path, error) from error
         try:
-            return cls._from_json(folder, data)
+            memory = cls._from_json(folder, data)
         except (KeyError, TypeError, ValueError, AttributeError, PerdureError) as error:
             raise _damaged(path, error) from error
+        memory._read_activity()
+        return memory
+
+    def _read_activity(self) -> None:
+        try:
+            busy, execution_count = json.loads((self.folder / _ACTIVITY).read_bytes())
+        except (OSError, ValueError, TypeError):
+            return  # never written, or half: then what the record says is the newest that is known
+        self.busy, self.execution_count = busy is True, execution_count if isinstance(execution_count, int) else None
 
     @classmethod
     def _from_json(cls, folder: Path, data: dict[str, Any]) -> Memory:
@@ -128,7 +155,7 @@ class Memory:
             raise ValueError(f"schema {data['schema']}")
         plain = ("cwd", "kernel_name", "display_name", "notebook", "repository", "started", "incarnation", "exit_status")
         return cls(
-            **{name: data[name] for name in (*plain, "execution_count", "busy", "lineage", "newest")},
+            **{name: data[name] for name in (*plain, "execution_count", "busy", "lineage", "newest", "stopped")},
             folder=folder,
             kernel=kernel_id(data["kernel_id"]),
             owner=Owner.from_json(data["owner"]),

@@ -6,10 +6,11 @@ import asyncio
 
 
 class News:
-    """`seq` grows with each change, from 1."""
+    """`seq` grows with each change. It begins with the time in milliseconds, so that it is higher than all that an agent before
+    this one, or an earlier start of this kernel, has told: who waits for something newer than that must not wait in vain."""
 
-    def __init__(self) -> None:
-        self.seq = 1
+    def __init__(self, now: float) -> None:
+        self.seq = int(now * 1000)
         self._next = asyncio.Event()
 
     def tell(self) -> None:

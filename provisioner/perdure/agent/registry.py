@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import shutil
 import socket
@@ -29,7 +30,7 @@ class Registry:
     def __init__(self, host: Host) -> None:
         self.host = host
         self._kernels: dict[KernelId, Supervisor] = {}
-        self._starting = asyncio.Lock()
+        self._starting: set[KernelId] = set()
 
     async def load(self) -> None:
         """Finds the kernels of the agent that was here before. One that can't be read is left as it is, and said."""
@@ -47,8 +48,8 @@ class Registry:
             self._kernels[memory.kernel] = kernel
             try:
                 await kernel.adopt()
-            except PerdureError as error:
-                log.error("%s could not be adopted: %s\n%s", memory.kernel, error, error.detail)
+            except (PerdureError, OSError):  # the others must be found all the same
+                log.exception("%s could not be adopted", memory.kernel)
 
     def visible(self, peer: Peer) -> list[Supervisor]:
         return [one for one in self._kernels.values() if peer.may_touch(one.memory.owner)]
@@ -72,32 +73,44 @@ class Registry:
             raise Forbidden("Only root can start kernels for somebody else.")
         self.host.criu()
         url = self.host.repository_for(request.repository, owner, peer.uid)
-        async with self._starting:
-            before = self._kernels.get(request.kernel_id)
-            if before is not None and (not peer.may_touch(before.memory.owner) or before.phase.alive):
-                raise Conflict(f"Kernel {request.kernel_id} is there already.", hint="End it first, or choose another id.")
-            _check_free(request.endpoint)
-            folder = self.host.folder(request.kernel_id)
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            memory = Memory.of_request(folder, request, owner, url, rfc3339(self.host.clock.now()))
-            await self.host.blocking(lambda: self._continue_numbers(memory))
-            if before is not None:
-                memory.incarnation = max(memory.incarnation, before.memory.incarnation + 1)
-                memory.newest = max(memory.newest, before.memory.newest)
-            kernel = Supervisor(self.host, memory)
-            try:
-                await kernel.start(request.env)
-            except BaseException:  # the caller is told, and must find everything as it was
-                await kernel.close()
-                if before is None:
-                    memory.forget()
-                else:
-                    before.memory.save()
-                raise
-            if before is not None:
-                await before.close()
-            self._kernels[request.kernel_id] = kernel
-            return kernel
+        before = self._kernels.get(request.kernel_id)
+        theirs = before is not None and (not peer.may_touch(before.memory.owner) or before.phase.alive)
+        if theirs or request.kernel_id in self._starting:
+            raise Conflict(f"Kernel {request.kernel_id} is there already.", hint="End it first, or choose another id.")
+        _check_free(request.endpoint)
+        memory = Memory.of_request(self.host.folder(request.kernel_id), request, owner, url, rfc3339(self.host.clock.now()))
+        self._starting.add(request.kernel_id)
+        try:
+            return await self._start(memory, before, request.env)
+        except OSError as error:
+            kind = NoRoom if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreFailed
+            raise kind(
+                f"The agent can't write down that the kernel was started: {error.strerror or error}.",
+                hint=f"The agent keeps its records in {self.host.state}.",
+            ) from error
+        finally:
+            self._starting.discard(request.kernel_id)
+
+    async def _start(self, memory: Memory, before: Supervisor | None, env: dict[str, str]) -> Supervisor:
+        memory.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self.host.blocking(lambda: self._continue_numbers(memory))
+        if before is not None:
+            memory.incarnation = max(memory.incarnation, before.memory.incarnation + 1)
+            memory.newest = max(memory.newest, before.memory.newest)
+        kernel = Supervisor(self.host, memory)
+        try:
+            await kernel.start(env)
+        except BaseException:  # the caller is told, and must find everything as it was
+            await kernel.close()
+            if before is None:
+                memory.forget()
+            else:
+                before.memory.save()
+            raise
+        if before is not None:
+            await before.close()
+        self._kernels[memory.kernel] = kernel
+        return kernel
 
     async def forget(self, kernel: KernelId, peer: Peer, *, snapshots: str) -> None:
         """Ends it and forgets it. Idempotent."""

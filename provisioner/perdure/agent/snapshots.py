@@ -8,9 +8,10 @@ import logging
 from perdure.domain.errors import Conflict, PerdureError, SnapshotFailed
 from perdure.domain.phases import Phase
 from perdure.domain.record import Trigger
+from perdure.engine import mend
 from perdure.wire.messages import GenerationInfo
 
-from .capture import Moment, capture
+from .capture import Moment, capture, target_of
 from .kernel import Kernel
 from .loop import Loop
 
@@ -39,6 +40,7 @@ class Snapshots:
             raise Conflict("The kernel has no process.")
         loop, cancelled, report = asyncio.get_running_loop(), kernel.operation(), kernel.reporter()
         moment = Moment(trigger, kernel.activity.busy, kernel.activity.execution_count)
+        memory.stopped = sorted(mend.Before.of(target_of(sandbox)).stopped)
         kernel.to(Phase.SNAPSHOTTING)
         kernel.thawed.clear()
         self.loop.snapshot_begins()
@@ -65,7 +67,6 @@ class Snapshots:
             memory.lineage.append(info.generation)
             memory.newest = info.generation
             memory.last_error = None
-            memory.busy, memory.execution_count = moment.busy, moment.execution_count
             self.loop.snapshot_done()
             log.info("%s: generation %s, stall %.3f s", memory.kernel, info.generation, info.stall_s)
             return info

@@ -178,9 +178,9 @@ class Supervisor:
                 sandbox.kill()
 
     def _mend(self, sandbox: Sandbox, *, dumped: bool) -> None:
-        target = target_of(sandbox)
-        if not leftovers.end_dump(target, self._host.clock) and dumped:
-            mend.mend(target, mend.Before(frozenset()), self._host.clock)
+        target, before = target_of(sandbox), mend.Before(frozenset(self.memory.stopped))
+        if not leftovers.end_dump(target, before, self._host.clock) and dumped:
+            mend.mend(target, before, self._host.clock)
 
     async def _catch_up(self) -> None:
         """A generation that was published just before the last agent ended belongs to this life too."""

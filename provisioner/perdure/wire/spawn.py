@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
 from perdure.domain.errors import AgentUnreachable, NotProtected
 
@@ -60,7 +61,7 @@ def _spawn_once(path: Path) -> None:
         if _answers(path):
             return
         log = path.with_name("agent.log")
-        with log.open("ab") as out:
+        with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600), "ab") as out:
             process = subprocess.Popen(
                 [sys.executable, "-m", "perdure", "agent", f"--socket={path}", f"--exit-when-idle={IDLE_S:.0f}"],
                 stdin=subprocess.DEVNULL,
@@ -69,6 +70,7 @@ def _spawn_once(path: Path) -> None:
                 cwd="/",
                 start_new_session=True,
             )
+        Thread(target=process.wait, name="perdure-agent-reaper", daemon=True).start()  # or its end would leave a zombie
         _await(process, path, log)
 
 
