@@ -116,7 +116,7 @@ class Activity:
             while True:
                 frames: list[bytes] = await iopub.recv_multipart()
                 _, parts = session.feed_identities(frames)
-                if len(parts) < 4 or not _WANTED.search(parts[1]):
+                if len(parts) < 4 or not isinstance(parts[1], bytes) or not _WANTED.search(parts[1]):
                     continue
                 try:
                     message = session.deserialize(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 from dataclasses import replace
 
 import pytest
@@ -137,15 +138,15 @@ def test_a_restore_that_can_not_work_ends_nothing(agent: Workplace, kernel: Live
 
 
 def test_a_restore_that_fails_late_goes_back_to_how_it_was(agent: Workplace, kernel: LiveKernel) -> None:
-    folder = agent.folder / "open"
-    folder.mkdir()
-    kernel.run(f"import os; d = os.open({str(folder)!r}, os.O_RDONLY | os.O_DIRECTORY)")
+    kernel.run("import socket; s = socket.create_server(('127.0.0.1', 0))")
+    port = int(kernel.run("print(s.getsockname()[1])"))
     old = kernel.snapshot()
-    kernel.run("os.close(d); x = 'now'")
-    folder.rmdir()
-    error = refusal(lambda: agent.ask(lambda client: client.restore(kernel.id, old)))
-    status = kernel.until(lambda status: status.phase is Phase.RUNNING)
+    kernel.run("s.close(); x = 'now'")
+    with socket.create_server(("127.0.0.1", port)):  # what the old generation needs is somebody else's now
+        error = refusal(lambda: agent.ask(lambda client: client.restore(kernel.id, old)))
+        status = kernel.until(lambda status: status.phase is Phase.RUNNING)
     assert type(status.last_error) is type(error) is RestoreFailed
+    assert status.restores[-1].generation == old + 1
     assert kernel.run("print(x)") == "now"
 
 
