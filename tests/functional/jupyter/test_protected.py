@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jupyter_client.manager import KernelManager
+from perdure.domain.ids import KernelId
 from perdure.domain.phases import Phase
 from perdure.jupyter import watch
+from perdure.wire.client import AgentClient
 
 from tests.functional.jupyter.agents import Agent, kill_tree
 from tests.functional.jupyter.conftest import Start
-from tests.functional.jupyter.live import until
+from tests.functional.jupyter.live import specs, until
 
 pytestmark = [pytest.mark.root, pytest.mark.criu]
 
@@ -205,3 +208,38 @@ async def test_program_of_another_language(agent: Agent, start: Start) -> None:
     await live.snapshot()
     await live.lose()
     assert (await live.run("echo $x")).text.strip() == "42"
+
+
+def test_manager_that_is_not_asynchronous(agent: Agent, folder: Path, env: dict[str, str]) -> None:
+    """What `jupyter console` and nbclient use: its event loop runs only while something is asked."""
+    manager = KernelManager(kernel_name="ours", kernel_spec_manager=specs(folder / "kernels"))
+    manager.start_kernel(cwd=str(folder), env=env)
+    try:
+        assert manager.provisioner.protection.protected, manager.provisioner.protection
+        client = manager.client()
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        assert client.execute_interactive("x = 42", timeout=60)["content"]["status"] == "ok"
+        asyncio.run(saved(manager.provisioner.perdure_id))
+        kill_tree(manager.provisioner.status.pid)
+        assert manager.is_alive()
+        reply = client.execute_interactive("x", user_expressions={"x": "x"}, timeout=60)
+        assert reply["content"]["user_expressions"]["x"]["data"]["text/plain"] == "42"
+        manager.restart_kernel()
+        client.wait_for_ready(timeout=60)
+        assert client.execute_interactive("x", timeout=60, output_hook=lambda _: None)["content"]["status"] == "error"
+        client.stop_channels()
+    finally:
+        manager.shutdown_kernel()
+        manager.context.destroy(linger=0)
+    assert not manager.is_alive()
+    assert not list(agent.state.glob("kernels/*"))
+
+
+async def saved(kernel: KernelId) -> None:
+    client = AgentClient()
+    try:
+        while (await client.kernel(kernel)).last_snapshot is None:
+            await asyncio.sleep(0.05)
+    finally:
+        await client.close()
