@@ -108,7 +108,7 @@ class PerdureProvisioner(PolicyTraits, LocalProvisioner):  # type: ignore[metacl
         """Called by KernelManager.is_alive: by the restarter every three seconds, and while an end is awaited."""
         if self._watch is None:
             return await super().poll()
-        await self._watch.newest()
+        self.pid = (await self._watch.newest()).pid
         return self._watch.ended()
 
     async def wait(self) -> int | None:

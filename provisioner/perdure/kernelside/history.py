@@ -7,11 +7,13 @@ line numbers again, on which IPython prints "Session/line number was not unique"
 
 What we do: the database is opened for each read and each write, and closed at once. Lines are written where IPython's shell
 stores them, at the beginning of a cell and in the thread of the cell, not in one of our own: a thread that waits for the GIL
-behind a long call would hold the file open all that while. It takes a millisecond or so on a local disk. Lines that can't be
-written (the file is locked, the disk is full) wait for the next cell. A kernel that meets its own line numbers goes on in a new
-session; the lines of the time that was undone stay in the history.
+behind a long call would hold the file open all that while. It takes less than a millisecond, since we don't wait for the disk:
+`synchronous` is off. Lines that can't be written (the file is locked, the disk is full) wait for the next cell. A kernel that
+meets its own line numbers goes on in a new session; the lines of the time that was undone stay in the history.
 
-What we don't promise: a snapshot that falls into that millisecond has the file open.
+What we don't promise: a snapshot that falls into that millisecond has the file open; and a machine that loses its power in the
+seconds after a cell may leave a broken history, which IPython sets aside. Waiting for the disk would make the first happen often
+when cells follow each other quickly, and each of them slower by milliseconds.
 """
 
 from __future__ import annotations
@@ -118,6 +120,7 @@ def momentary(dummy: type[Any]) -> type[Any]:
             new = not os.path.exists(self._path) or os.path.getsize(self._path) == 0
             connection = sqlite3.connect(self._path, **self._options)
             try:
+                connection.execute("PRAGMA synchronous = OFF")
                 if new:
                     for table in _TABLES:
                         connection.execute(table)

@@ -1,11 +1,12 @@
 """Starts ipykernel so that its kernel can be saved and brought back, and is a plain ipykernel in every other way.
 
-`python -m perdure.kernelside.launch -f FILE`, or by its path in an environment that has no Perdure. Two things differ from
+`python -m perdure.kernelside.launch -f FILE`, or by its path in an environment that has no Perdure. Three things differ from
 `-m ipykernel_launcher`:
 
 - no tip in the banner, unless the user's configuration asks for tips: choosing one draws from the user's random numbers at every
   kernel_info request;
-- the history database is open only for the moment in which it is read or written (`history.py`).
+- the history database is open only for the moment in which it is read or written (`history.py`);
+- the debugger has no daemon of its own (`debugger.py`).
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ def clean_path() -> None:
         del sys.path[0]
 
 
-def load_history() -> Any:
-    """`history.py` by its path, under a name that no user's module has: the package may not be importable here."""
-    spec = importlib.util.spec_from_file_location("_perdure_history", os.path.join(HERE, "history.py"))
+def load(name: str) -> Any:
+    """A file beside this one by its path, as a module that no user has: the package may not be importable here."""
+    spec = importlib.util.spec_from_file_location(f"_perdure_{name}", os.path.join(HERE, f"{name}.py"))
     if spec is None or spec.loader is None:
-        raise ImportError(f"{HERE}/history.py is missing")
+        raise ImportError(f"{HERE}/{name}.py is missing")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -58,9 +59,10 @@ def main() -> None:
 
     from ipykernel.kernelapp import IPKernelApp
 
-    load_history().install()
+    load("history").install()
     app = IPKernelApp.instance()
     without_tips(app)
+    load("debugger").install(app)
     app.initialize()
     app.start()
 

@@ -243,3 +243,12 @@ async def saved(kernel: KernelId) -> None:
             await asyncio.sleep(0.05)
     finally:
         await client.close()
+
+
+async def test_encrypted_channels(agent: Agent, start: Start) -> None:
+    live = await start("ours", transport_encryption="required")
+    assert live.provisioner.protection.protected, live.provisioner.protection
+    await live.run("x = 42")
+    await until("the agent hears cells end", lambda: live.provisioner.status.last_snapshot)
+    await live.lose()
+    assert (await live.run("print(x)")).text == "42\n"
