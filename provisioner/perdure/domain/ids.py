@@ -18,9 +18,7 @@ _KERNEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 def kernel_id(text: str) -> KernelId:
     """`text` as a kernel id. Raises BadRequest when it can't be one."""
     if not _KERNEL_ID.fullmatch(text):
-        raise BadRequest(
-            f"{text!r} is not a kernel id.", hint="Kernel ids are letters, digits, '-' and '_', 128 at most."
-        )
+        raise BadRequest(f"{text!r} is not a kernel id.", hint="Kernel ids are letters, digits, '-' and '_', 128 at most.")
     return KernelId(text)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 KERNEL_PID = 1000
-"""The kernel's pid inside every sandbox. It must be the same after a restore: jupyter_client's Session drops messages when it changes."""
+"""The kernel's pid inside every sandbox, the same after a restore: jupyter_client's Session drops messages when it changes."""
 
 
 @dataclass(frozen=True)
