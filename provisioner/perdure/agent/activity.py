@@ -115,15 +115,13 @@ class Activity:
             iopub.connect(f"tcp://{self.endpoint.ip}:{self.endpoint.ports['iopub']}")
             while True:
                 frames: list[bytes] = await iopub.recv_multipart()
-                _, parts = session.feed_identities(frames)
-                if len(parts) < 4 or not isinstance(parts[1], bytes) or not _WANTED.search(parts[1]):
-                    continue
                 try:
-                    message = session.deserialize(parts)
-                except (ValueError, KeyError, TypeError) as error:
+                    _, parts = session.feed_identities(frames)
+                    if len(parts) < 4 or not isinstance(parts[1], bytes) or not _WANTED.search(parts[1]):
+                        continue
+                    self._hear(session.deserialize(parts))
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
                     log.debug("a message that is not the kernel's, or malformed: %s", error)
-                    continue
-                self._hear(message)
 
     def _hear(self, message: dict[str, Any]) -> None:
         parent = message["parent_header"]

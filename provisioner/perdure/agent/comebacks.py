@@ -196,7 +196,7 @@ class Comebacks:
         memory.incarnation = back.record.incarnation
         memory.endpoint = back.endpoint
         memory.exit_status = memory.last_error = None
-        memory.busy, memory.execution_count = back.record.busy, back.record.execution_count
+        memory.note_activity(back.record.busy, back.record.execution_count)
         memory.restores.append(Restore(rfc3339(clock.now()), back.generation, clock.monotonic() - begun, reason))
         kernel.restore_warnings = back.warnings
         self.deaths.restored(back.generation)

@@ -125,6 +125,10 @@ class Memory:
         except OSError as error:
             log.debug("what %s does can't be written down: %s", self.kernel, error)
 
+    def forget_activity(self) -> None:
+        """What an earlier start of this kernel did is of no interest."""
+        (self.folder / _ACTIVITY).unlink(missing_ok=True)
+
     @classmethod
     def load(cls, folder: Path) -> Memory | None:
         """None when there is none (an agent that died while it made the folder). Raises Corrupt."""

@@ -62,6 +62,7 @@ class Supervisor:
         """The kernel's program runs when this returns. Raises OSError when the agent can't write down that it does."""
         memory = self.memory
         spec = LaunchSpec(memory.argv, env, memory.cwd, memory.owner)
+        memory.forget_activity()
         memory.save()
         folder, die = memory.sandbox_folder, self._host.die_with_agent
         sandbox = await self._host.blocking(lambda: Sandbox.start(folder, spec, die_with_agent=die))
