@@ -20,7 +20,7 @@ def test_objects_go_on_where_they_were(kernel: LiveKernel, survives) -> None:  #
         "openers = {bz2: bz2.BZ2Decompressor, lzma: lzma.LZMADecompressor, zlib: zlib.decompressobj}\n"
         "def begin():\n"
         "    global opened, digest\n"
-        "    opened = {module: (opener := openers[module](), opener.decompress(data[:30000])) for module, data in packed.items()}\n"
+        "    opened = {module: (one := openers[module](), one.decompress(data[:30000])) for module, data in packed.items()}\n"
         "    digest = hashlib.sha256(words[:1000])\n"
         "def finish(module):\n"
         "    opener, first = opened[module]; return first + opener.decompress(packed[module][30000:]) == words\n"

@@ -30,7 +30,7 @@ def test_three_hundred_threads(kernel: LiveKernel, survives) -> None:  # type: i
 
 def test_sparse_memory_costs_what_is_used(kernel: LiveKernel, survives) -> None:  # type: ignore[no-untyped-def]
     kernel.run(
-        "import mmap\nsparse = mmap.mmap(-1, 2 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE)\n"
+        "import mmap\nsparse = mmap.mmap(-1, 2 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)  # MAP_NORESERVE\n"
         "marks = {offset: bytes([n + 1]) for n, offset in enumerate(range(0, 2 << 30, 64 << 20))}\n"
         "for offset, mark in marks.items():\n    sparse[offset:offset + 1] = mark\n"
         "def resident():\n"
@@ -72,7 +72,8 @@ def test_scattered_memory(kernel: LiveKernel, survives) -> None:  # type: ignore
 def test_a_deep_stack(kernel: LiveKernel, survives) -> None:  # type: ignore[no-untyped-def]
     kernel.run(
         "import sys, threading\n"
-        "sys.setrecursionlimit(100_000); threading.stack_size(512 << 20); ask, tell = threading.Semaphore(0), threading.Semaphore(0)\n"
+        "sys.setrecursionlimit(100_000); threading.stack_size(512 << 20)\n"
+        "ask, tell = threading.Semaphore(0), threading.Semaphore(0)\n"
         "depth = 0\n"
         "def down(n):\n"
         "    global depth\n"
@@ -86,7 +87,7 @@ def test_a_deep_stack(kernel: LiveKernel, survives) -> None:  # type: ignore[no-
         "    while frame:\n"
         "        found.append(frame); frame = frame.f_back\n"
         "    return found\n"
-        "deep = threading.Event(); thread = threading.Thread(target=down, args=(50_000,), daemon=True); thread.start(); deep.wait(60)"
+        "deep = threading.Event(); threading.Thread(target=down, args=(50_000,), daemon=True).start(); deep.wait(60)"
     )
 
     def check() -> None:

@@ -12,7 +12,8 @@ def test_a_model_in_training(kernel: LiveKernel, survives) -> None:  # type: ign
     kernel.run(
         "import copy, torch, torch.nn as nn\n"
         "torch.set_num_threads(1)\n"
-        "model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1)); x, y = torch.randn(64, 256), torch.randn(64, 1)\n"
+        "model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1))\n"
+        "x, y = torch.randn(64, 256), torch.randn(64, 1)\n"
         "optimizer = torch.optim.AdamW(model.parameters(), 1e-3)\n"
         "def step():\n"
         "    optimizer.zero_grad(); loss = ((model(x) - y) ** 2).mean(); loss.backward(); optimizer.step(); return loss.item()\n"
@@ -56,7 +57,8 @@ def test_tables_of_other_libraries(kernel: LiveKernel, survives) -> None:  # typ
         "base = duckdb.connect(); base.execute('create table t as select * from arrow'); base.execute('begin')\n"
         "base.execute('insert into t values (1000, ?)', ['mine'])\n"
         "def facts():\n"
-        "    return (int(arrow['n'].sum()), int(arrow['s'].str.len().sum()), lazy.collect().to_dict(as_series=False)['len'][:5],\n"
+        "    lengths = lazy.collect().to_dict(as_series=False)['len'][:5]\n"
+        "    return (int(arrow['n'].sum()), int(arrow['s'].str.len().sum()), lengths,\n"
         "        base.execute('select count(*), sum(n), max(n) from t').fetchone())"
     )
     expected = kernel.run("facts()")

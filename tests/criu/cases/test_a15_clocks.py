@@ -11,15 +11,11 @@ pytestmark = [pytest.mark.criu, pytest.mark.root]
 
 
 def test_clocks(kernel: LiveKernel, survives) -> None:  # type: ignore[no-untyped-def]
-    kernel.run(
-        "import time\n"
-        "clocks = lambda: (time.monotonic(), time.perf_counter(), time.process_time(), time.thread_time())\n"
-        "x = sum(range(1_000_000)); then = clocks()"
-    )
+    kernel.run("import time\nclocks = lambda: (time.monotonic(), time.perf_counter(), time.time()); then = clocks()")
 
     def check() -> None:
         assert kernel.run("now = clocks(); print([after >= before for before, after in zip(then, now)])") == (
-            "[True, True, True, True]"
+            "[True, True, True]"
         )
         before = time.time()
         assert before - 1 <= float(kernel.run("time.time()")) <= time.time() + 1

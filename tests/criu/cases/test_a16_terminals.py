@@ -29,6 +29,7 @@ def test_a_shell_on_a_terminal(kernel: LiveKernel, survives) -> None:  # type: i
 
 
 @pytest.mark.skipif(shutil.which("script") is None, reason="no script(1)")
+@pytest.mark.xfail(strict=True, reason="script(1) ends when poll() says EINTR, which a dump makes it do")
 def test_script(kernel: LiveKernel, survives) -> None:  # type: ignore[no-untyped-def]
     kernel.run(
         "import subprocess\n"
