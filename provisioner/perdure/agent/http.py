@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from tornado.web import Application, RequestHandler
+from tornado.web import Application, HTTPError, RequestHandler
 
 from perdure.domain.errors import (
     BadRequest,
@@ -96,7 +96,7 @@ class Handler(RequestHandler):
         """The request's document. Raises BadRequest."""
         try:
             found = json.loads(self.request.body or b"{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadRequest("The request is not JSON.", detail=str(error)) from error
         if not isinstance(found, dict):
             raise BadRequest("The request is not a JSON object.")
@@ -108,7 +108,9 @@ class Handler(RequestHandler):
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         error = kwargs.get("exc_info", (None, None, None))[1]
-        if not isinstance(error, PerdureError):
+        if isinstance(error, HTTPError):
+            error = BadRequest(f"The agent can't {self.request.method} {self.request.path}: {self._reason}.")
+        elif not isinstance(error, PerdureError):
             error = PerdureError("The agent has a fault of its own.", hint="Its log says more.", detail=repr(error))
         else:
             self.set_status(next((code for kind, code in _STATUS if isinstance(error, kind)), _TRIED_AND_FAILED))
