@@ -62,4 +62,4 @@ def adapt() -> None:
         request = {"command": message["command"], "request_seq": message["seq"]}
         return {**await attach(self, message), **request}
 
-    Debugger.start, Debugger.attach = start_inside, attach_inside
+    Debugger.start, Debugger.attach = start_inside, attach_inside  # type: ignore[method-assign]
