@@ -66,7 +66,13 @@ def capture(
         report("saving", None)
         try:
             taken = classic.capture(
-                target_of(sandbox), memory.staging, criu, limits=CaptureLimits(), clock=clock, cancelled=cancelled
+                target_of(sandbox),
+                memory.staging,
+                criu,
+                limits=CaptureLimits(),
+                clock=clock,
+                cancelled=cancelled,
+                owner=memory.owner,
             )
         finally:
             thawed()

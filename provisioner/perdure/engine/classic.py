@@ -13,6 +13,7 @@ from threading import Event
 
 from perdure.domain.clock import Clock
 from perdure.domain.errors import KernelGone, PerdureError, SnapshotFailed
+from perdure.domain.ids import Owner
 from perdure.domain.record import OpenFile
 from perdure.domain.target import Target
 
@@ -47,21 +48,36 @@ class Capture:
 
 
 def capture(
-    target: Target, images: Path, criu: Criu, *, limits: CaptureLimits, clock: Clock, cancelled: Event | None = None
+    target: Target,
+    images: Path,
+    criu: Criu,
+    *,
+    limits: CaptureLimits,
+    clock: Clock,
+    cancelled: Event | None = None,
+    owner: Owner | None = None,
 ) -> Capture:
-    """Writes an image of the kernel's tree into the folder `images` (made here, or empty), and lets the kernel go on.
+    """Writes an image of the kernel's tree into the folder `images` (made here, or empty), and lets the kernel go on. `owner`:
+    whose kernel it is; None: whoever its process is now.
 
     Raises NoRoom (nothing was started), KernelGone (it ended by itself), SnapshotFailed (the kernel goes on, the folder is gone).
     """
     with Sequence(clock, cancelled) as sequence:
         try:
-            return _capture(target, images, criu, limits, clock, cancelled, sequence)
+            return _capture(target, images, criu, limits, clock, cancelled, sequence, owner)
         except Cancelled as error:
             raise SnapshotFailed("The snapshot was cancelled.", detail=f"before step {error}") from error
 
 
 def _capture(
-    target: Target, images: Path, criu: Criu, limits: CaptureLimits, clock: Clock, cancelled: Event | None, sequence: Sequence
+    target: Target,
+    images: Path,
+    criu: Criu,
+    limits: CaptureLimits,
+    clock: Clock,
+    cancelled: Event | None,
+    sequence: Sequence,
+    owner: Owner | None,
 ) -> Capture:
     with sequence.step("check"):
         if not tree.alive(target.kernel_pid):
@@ -86,7 +102,7 @@ def _capture(
             frozen_at = clock.monotonic()
         elif name == "post-dump":
             begun = clock.monotonic()
-            captured = files.capture_beside(target, images, limits)
+            captured = files.capture_beside(target, images, limits, owner)
             remaps.save(target, images, limits)
             copied_s = clock.monotonic() - begun
 

@@ -42,15 +42,18 @@ class Examined:
     now: FileNow | None
 
 
-def capture_beside(target: Target, images: Path, limits: CaptureLimits) -> tuple[OpenFile, ...]:
+def capture_beside(target: Target, images: Path, limits: CaptureLimits, owner: Owner | None = None) -> tuple[OpenFile, ...]:
     """While the tree is frozen and the image is complete: saves /dev/shm, looks at every file that the tree has open or mapped,
     and copies what it could lose. A single file that can't be read or is too large is recorded without a copy.
+
+    `owner`: whose rights to look with, those that a restore will compare with; None: what the kernel's process has now, which is
+    less when a program of root's has given its rights up.
 
     Raises NoRoom, and SnapshotFailed for whatever else the file system says.
     """
     try:
         shm.save(target, images, limits)
-        owner = owner_of(target.kernel_pid)
+        owner = owner or owner_of(target.kernel_pid)
         with Root(f"/proc/{target.shim_pid}/root") as root:
             seen = filefacts.seen(images)
             found, wanted = as_owner(owner, lambda: filefacts.look(root, seen))

@@ -12,13 +12,14 @@ import re
 import shutil
 from pathlib import Path
 
-from perdure.domain.errors import Corrupt, SnapshotFailed
+from perdure.domain.errors import Corrupt, PreflightRefused, SnapshotFailed
 from perdure.domain.ids import Owner
 from perdure.domain.target import Target
 
 from . import imagefile
 from .images import RegularFile, open_files
 from .limits import CaptureLimits
+from .ownerfs import Root, as_owner
 
 FOLDER = "links"
 _LINKED = 0
@@ -48,15 +49,30 @@ def put_back(target: Target, images: Path, owner: Owner) -> list[Path]:
         if not _NAME.fullmatch(place.name) or ".." in place.parts:
             raise Corrupt(f"The image names a file that it can't have: {entry.path}.", hint="Restore an older generation.")
         try:
-            handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            handle = _make(target, entry.path, owner)
         except FileExistsError:
             continue
+        except OSError as error:
+            raise PreflightRefused(
+                f"An open file in {os.path.dirname(entry.path)} had lost its name and can't be made again: {error.strerror}.",
+                hint="Make that folder writable for the kernel's owner, or restore an older generation.",
+                detail=str(error),
+            ) from error
         made.append(place)
         with os.fdopen(handle, "wb") as out, copy.open("rb") as source:
-            os.fchown(out.fileno(), owner.uid, owner.gid)
             shutil.copyfileobj(source, out)
             os.fchmod(out.fileno(), copy.stat().st_mode & 0o777)
     return made
+
+
+def _make(target: Target, path: str, owner: Owner) -> int:
+    """A new file there, made as its owner would: the folder may have become a symbolic link to one that is not the owner's."""
+
+    def make() -> int:
+        with Root(f"/proc/{target.shim_pid}/root") as root:
+            return root.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+
+    return as_owner(owner, make)
 
 
 def clear(made: list[Path]) -> None:

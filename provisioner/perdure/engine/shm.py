@@ -23,6 +23,7 @@ from perdure.domain.target import Target
 
 from .copying import copy_but_zeros, copy_data
 from .limits import CaptureLimits
+from .ownerfs import Root
 
 FOLDER, _INDEX = "shm", "index.json"
 _BLOCK = 512
@@ -33,7 +34,14 @@ _KINDS = ("file", "link", "folder", "symlink", "fifo")
 
 def save(target: Target, images: Path, limits: CaptureLimits) -> None:
     """While the tree is frozen. Raises NoRoom with the figures. Writes nothing when there is nothing."""
-    shm = os.open(f"/proc/{target.shim_pid}/root/dev/shm", _FOLDER_FLAGS)
+    with Root(f"/proc/{target.shim_pid}/root/dev/shm") as root:
+        _save(root, images, limits)
+
+
+def _save(root: Root, images: Path, limits: CaptureLimits) -> None:
+    """A process that has cut itself loose from the kernel is not frozen: nothing here follows a symbolic link that it may put in
+    a folder's place."""
+    shm = root.open("/", _FOLDER_FLAGS)
     try:
         found = list(_walk(shm, ""))
         if not found:
@@ -55,7 +63,7 @@ def save(target: Target, images: Path, limits: CaptureLimits) -> None:
                     index.append({"kind": "link", **entry, "to": first[status.st_ino]})
                     continue
                 first[status.st_ino] = name
-                with _opened(shm, name, os.O_RDONLY) as source, (images / FOLDER / str(number)).open("xb") as out:
+                with _read(root, name) as source, (images / FOLDER / str(number)).open("xb") as out:
                     copy_data(source.fileno(), out.fileno(), status.st_size)
                 entry.update(kind="file", data=number, size=status.st_size)
             elif stat.S_ISDIR(status.st_mode):
@@ -98,11 +106,13 @@ def read_index(images: Path, owner: Owner) -> list[dict[str, Any]]:
         return []
     try:
         index = json.loads(os.fsdecode(path.read_bytes()))
+        kinds: dict[str, str] = {}
         for entry in index:
             _check(entry, owner)
+            _check_place(entry, kinds)
             if entry["kind"] == "file" and not (images / FOLDER / str(entry["data"])).is_file():
                 raise ValueError(f"{entry['name']}: no data")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         sentence = "The image's list of /dev/shm is damaged."
         raise Corrupt(sentence, hint="Restore an older generation.", detail=str(error)) from error
     return list(index)
@@ -126,6 +136,17 @@ def _check(entry: dict[str, Any], owner: Owner) -> None:
         )
 
 
+def _check_place(entry: dict[str, Any], kinds: dict[str, str]) -> None:
+    """Everything is in folders that the index itself makes: a symbolic link on the way would lead out of /dev/shm."""
+    name = entry["name"]
+    above = name.rpartition("/")[0]
+    if name in kinds or (above and kinds.get(above) != "folder"):
+        raise ValueError(f"a name that can't be: {name!r}")
+    if entry["kind"] == "link" and kinds.get(entry["to"]) != "file":
+        raise ValueError(f"{name!r}: a link to {entry['to']!r}")
+    kinds[name] = entry["kind"]
+
+
 def _make(shm: int, entry: dict[str, Any], images: Path) -> None:
     name, kind, mode = entry["name"], entry["kind"], entry["mode"] & 0o7777
     if kind == "link":
@@ -136,8 +157,7 @@ def _make(shm: int, entry: dict[str, Any], images: Path) -> None:
         os.chown(name, entry["uid"], entry["gid"], dir_fd=shm, follow_symlinks=False)
         return
     if kind == "file":
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with _opened(shm, name, flags) as out, (images / FOLDER / str(entry["data"])).open("rb") as source:
+        with _made(shm, name) as out, (images / FOLDER / str(entry["data"])).open("rb") as source:
             # It becomes memory: a fetched image may have lost its holes.
             copy_but_zeros(source.fileno(), out.fileno(), entry["size"])
     elif kind == "folder":
@@ -167,9 +187,12 @@ def _walk(folder: int, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
                 os.close(inner)
 
 
-def _opened(shm: int, name: str, flags: int) -> Any:
-    fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=shm)
-    return os.fdopen(fd, "rb" if flags & os.O_ACCMODE == os.O_RDONLY else "wb")
+def _read(root: Root, name: str) -> Any:
+    return os.fdopen(root.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+
+
+def _made(shm: int, name: str) -> Any:
+    return os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=shm), "wb")
 
 
 def _check_room(need: int, images: Path, limits: CaptureLimits) -> None:

@@ -15,10 +15,12 @@ from perdure.domain.compat import Finding, Severity, blockers, refusal
 from perdure.domain.errors import Corrupt, PreflightRefused
 from perdure.domain.ids import Owner
 from perdure.domain.record import HostFacts, Record
-from perdure.engine import credentials, imagefile
+from perdure.domain.target import Target
+from perdure.engine import credentials, imagefile, remaps, shm
 from perdure.engine.hostfacts import host_facts
 from perdure.engine.preflight import preflight
 from perdure.engine.protobuf import Message
+from perdure.runtime.sandbox import Sandbox
 
 pytestmark = [pytest.mark.criu, pytest.mark.root]
 
@@ -276,6 +278,9 @@ def test_more_memory_than_there_is(victim: Victim) -> None:
         {"uid": 0},
         {"gid": 0},
         {"mode": "rw"},
+        {"name": "no/such/folder"},
+        {"name": 5},
+        {"kind": "link", "to": "nowhere"},
     ],
     ids=str,
 )
@@ -285,6 +290,53 @@ def test_names_in_shared_memory(victim: Victim, change: dict[str, object]) -> No
     index[0].update(change)
     path.write_text(json.dumps(index))
     assert victim.findings()
+
+
+def test_a_link_in_shared_memory_leads_nowhere(victim: Victim, tmp_path: Path) -> None:
+    """A symbolic link as a folder: root would write whatever the image says wherever it says."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    path = victim.images / "shm" / "index.json"
+    (file,) = json.loads(path.read_text())
+    link = {**file, "kind": "symlink", "name": "way", "to": str(outside)}
+    path.write_text(json.dumps([link, {**file, "name": "way/evil"}]))
+    assert victim.findings()
+    sandbox = Sandbox.empty(tmp_path / "sandbox", owner=NOBODY)
+    try:
+        fd, key = sandbox.stdio_pipe()
+        with pytest.raises(Corrupt):
+            shm.put_back(Target(sandbox.shim.pid, 0, fd, key), victim.images, NOBODY)
+    finally:
+        sandbox.kill()
+    assert not list(outside.iterdir())
+
+
+def test_a_name_for_a_nameless_file_is_made_where_its_owner_can(victim: Victim, tmp_path: Path) -> None:
+    """Between the checks and the restore the owner has put a symbolic link in the folder's place."""
+    outside, images = tmp_path / "outside", tmp_path / "forged"
+    outside.mkdir()
+    images.mkdir()
+    (images / "links").mkdir()
+    place = Path(victim.record.cwd) / "way"
+    place.symlink_to(outside)
+    header, entries = imagefile.read_entries(victim.images / "files.img")
+    (entry,) = (one for one in entries if (found := one.message(REG)) and found.text(6).endswith("/data"))
+    regular = entry.message(REG)
+    assert regular is not None
+    entry.set(REG, regular.set(6, f"{place}/link_remap.1"))
+    imagefile.write_entries(images / "files.img", header, [entry])
+    (images / "links" / str(regular.number(1))).write_bytes(b"evil")
+    header, _ = imagefile.read_entries(victim.images / "remap-fpath.img")
+    imagefile.write_entries(images / "remap-fpath.img", header, [Message().set(1, 99).set(2, regular.number(1)).set(3, 0)])
+    sandbox = Sandbox.empty(tmp_path / "sandbox", owner=NOBODY)
+    try:
+        fd, key = sandbox.stdio_pipe()
+        with pytest.raises(PreflightRefused):
+            remaps.put_back(Target(sandbox.shim.pid, 0, fd, key), images, NOBODY)
+    finally:
+        sandbox.kill()
+        place.unlink()
+    assert not list(outside.iterdir())
 
 
 def test_refusals_become_one_error_that_names_all(victim: Victim, home: str) -> None:
