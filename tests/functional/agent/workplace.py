@@ -102,6 +102,7 @@ class LiveKernel:
         end, seen = time.monotonic() + seconds, None
         while time.monotonic() < end:
             try:
+                self._stay_subscribed()
                 seen = self.status()
             except AgentUnreachable:
                 continue
@@ -109,6 +110,10 @@ class LiveKernel:
                 return seen
             time.sleep(0.02)
         raise TimeoutError(f"it did not come to that; at last: {seen}\n{self.workplace.log()}")
+
+    def _stay_subscribed(self) -> None:
+        """As servers do, which always listen: after a reconnect, ZeroMQ subscribes anew when one looks at the socket."""
+        self.client.iopub_channel.socket.poll(0)
 
     def snapshot(self) -> int:
         return self.workplace.ask(lambda agent: agent.snapshot(self.id)).generation
