@@ -40,6 +40,8 @@ class Loop:
 
     def begin(self) -> None:
         self._started_at = self._clock.monotonic()
+        if self._kernel.memory.lineage:  # found again: an agent that starts doesn't save all of its kernels at once
+            self._snapshot_at = self._started_at
         self._base = self._usage()
         self._task = self._kernel.errands.begin(self._run(), f"loop-{self._kernel.memory.kernel}")
 

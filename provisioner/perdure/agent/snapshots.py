@@ -26,8 +26,10 @@ class Snapshots:
         self.loop = Loop(kernel, self.take)
 
     async def take(self, trigger: Trigger) -> GenerationInfo:
-        """Published when it returns; when it raises, the kernel runs on and `last_error` says why."""
-        self._check()
+        """Published when it returns; when it raises, the kernel runs on and `last_error` says why. Waits for one that is being
+        taken: that one may not hold what the caller wants saved."""
+        if self._kernel.phase is not Phase.SNAPSHOTTING:
+            self._check()
         async with self._kernel.lock, self._kernel.host.snapshot_slots:
             return await self.take_locked(trigger)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from perdure.domain.errors import AgentUnreachable
+from perdure.domain.errors import AgentUnreachable, PerdureError
 from perdure.domain.phases import Phase
 from perdure.engine import tree
 from perdure.wire.messages import KernelStatus
@@ -157,6 +157,38 @@ def test_killed_while_it_goes_back_on_demand(
         assert (status.pid, status.restores) == (pid, ())
     assert agent.staging() == []
     assert _helpers(agent) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", [_dumping, _storing])
+def test_told_to_end_in_the_middle_of_a_snapshot(agent: Workplace, kernel: LiveKernel, moment: Moment) -> None:
+    before = kernel.snapshot()
+    kernel.run(_LARGE)
+    pid = kernel.status().pid
+    snapshot = agent.begin(lambda client: client.snapshot(kernel.id))
+    kernel.until(moment)
+    assert agent.end_agent() == 0
+    assert isinstance(snapshot.exception(60), PerdureError)
+    assert agent.staging() == []
+    assert kernel.run("print(x, len(big))") == f"42 {400 << 20}"
+    agent.start_agent()
+    status = kernel.status()
+    assert (status.phase, status.pid, status.generations[-1].generation) == (Phase.RUNNING, pid, before)
+    assert kernel.snapshot() > before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", [_fetching, _restoring])
+def test_told_to_end_in_the_middle_of_a_comeback(agent: Workplace, kernel: LiveKernel, moment: Moment) -> None:
+    kernel.run(_LARGE)
+    generation = kernel.snapshot()
+    kernel.die()
+    kernel.until(moment)
+    assert agent.end_agent() == 0
+    assert agent.staging() == []
+    agent.start_agent()
+    assert kernel.back(1).restores[0].generation == generation
+    assert kernel.run("print(x, len(big))") == f"42 {400 << 20}"
 
 
 def test_two_agents_do_not_get_in_each_others_way(agent: Workplace, kernel: LiveKernel) -> None:
