@@ -33,12 +33,10 @@ class Comebacks:
         kernel, kills = self._kernel, self._kernel.kills
         begun = kernel.host.clock.monotonic()
         async with kernel.lock:
-            if kernel.kills != kills:
-                raise KernelGone("The kernel was ended while its restore waited.")
-            if kernel.closing:
-                raise Conflict("The agent is about to end.", hint="Try again when it is back.")
+            self._check_wanted(kills)
             wanted = await self._wanted(generation)
             fallback, unsaved = await self._safety() if kernel.phase is Phase.RUNNING else ([], ())
+            self._check_wanted(kills)  # a kill, or the agent's end, has cancelled that snapshot: nothing begins after it
             kernel.to(Phase.RESTORING)
             kernel.thawed.clear()
             try:
@@ -65,6 +63,8 @@ class Comebacks:
                 return
             status = memory.exit_status = sandbox.ended()
             await kernel.host.blocking(sandbox.kill)
+            if not kernel.phase.alive or kernel.closing:  # it was ended, or the agent is, in the meantime
+                return
             if status == 0:
                 log.info("%s ended by itself", memory.kernel)
                 kernel.to(Phase.DEAD)
@@ -85,6 +85,13 @@ class Comebacks:
                 self._failed()
             finally:
                 self._over()
+
+    def _check_wanted(self, kills: int) -> None:
+        """Raises KernelGone when the kernel was ended since there were so many kills, Conflict when the agent ends."""
+        if self._kernel.kills != kills:
+            raise KernelGone("The kernel was ended while its restore waited.")
+        if self._kernel.closing:
+            raise Conflict("The agent is about to end.", hint="Try again when it is back.")
 
     async def _wanted(self, generation: Generation | None) -> list[Generation]:
         """Raises NotFound."""

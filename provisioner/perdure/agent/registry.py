@@ -8,10 +8,11 @@ import errno
 import logging
 import shutil
 import socket
+from weakref import WeakValueDictionary
 
 from perdure.domain.endpoint import Endpoint
 from perdure.domain.errors import BadRequest, Conflict, Corrupt, Forbidden, NoRoom, NotFound, PerdureError, StoreFailed
-from perdure.domain.ids import Generation, KernelId
+from perdure.domain.ids import Generation, KernelId, Owner
 from perdure.wire.messages import GenerationInfo, StartRequest
 
 from .capture import rfc3339
@@ -31,6 +32,8 @@ class Registry:
         self.host = host
         self._kernels: dict[KernelId, Supervisor] = {}
         self._starting: set[KernelId] = set()
+        self._turns: WeakValueDictionary[KernelId, asyncio.Lock] = WeakValueDictionary()
+        """One start or forgetting of an id at a time: they share a folder. A lock is kept by those who use it."""
 
     async def load(self) -> None:
         """Finds the kernels of the agent that was here before. One that can't be read is left as it is, and said."""
@@ -73,10 +76,15 @@ class Registry:
             raise Forbidden("Only root can start kernels for somebody else.")
         self.host.criu()
         url = self.host.repository_for(request.repository, owner, peer.uid)
+        if request.kernel_id in self._starting:
+            raise _there_already(request.kernel_id)
+        async with self._turn(request.kernel_id):
+            return await self._start_alone(request, peer, owner, url)
+
+    async def _start_alone(self, request: StartRequest, peer: Peer, owner: Owner, url: str) -> Supervisor:
         before = self._kernels.get(request.kernel_id)
-        theirs = before is not None and (not peer.may_touch(before.memory.owner) or before.phase.alive)
-        if theirs or request.kernel_id in self._starting:
-            raise Conflict(f"Kernel {request.kernel_id} is there already.", hint="End it first, or choose another id.")
+        if before is not None and (not peer.may_touch(before.memory.owner) or before.phase.alive):
+            raise _there_already(request.kernel_id)
         _check_free(request.endpoint)
         memory = Memory.of_request(self.host.folder(request.kernel_id), request, owner, url, rfc3339(self.host.clock.now()))
         self._starting.add(request.kernel_id)
@@ -117,16 +125,24 @@ class Registry:
         if snapshots not in ("drop", "keep"):
             raise BadRequest(f"Snapshots can't be {snapshots!r}.", hint="It is drop or keep.")
         try:
-            found = self.get(kernel, peer)
+            self.get(kernel, peer)
         except NotFound:
             return
-        await found.kill(9)
-        await found.close()
-        memory = found.memory
-        if snapshots == "drop":
-            await self.host.blocking(lambda: self.host.open_repository(memory.repository).drop(kernel))
-        await self.host.blocking(memory.forget)
-        self._kernels.pop(kernel, None)
+        async with self._turn(kernel):
+            try:
+                found = self.get(kernel, peer)
+            except NotFound:
+                return
+            await found.kill(9)
+            await found.close()
+            memory = found.memory
+            if snapshots == "drop":
+                await self.host.blocking(lambda: self.host.open_repository(memory.repository).drop(kernel))
+            await self.host.blocking(memory.forget)
+            self._kernels.pop(kernel, None)
+
+    def _turn(self, kernel: KernelId) -> asyncio.Lock:
+        return self._turns.setdefault(kernel, asyncio.Lock())
 
     async def close(self) -> None:
         """The agent ends; kernels go on."""
@@ -142,6 +158,10 @@ class Registry:
             return
         memory.newest = max(known, default=0)
         memory.incarnation = 1 + max((one.incarnation for one in known.values()), default=0)
+
+
+def _there_already(kernel: KernelId) -> Conflict:
+    return Conflict(f"Kernel {kernel} is there already.", hint="End it first, or choose another id.")
 
 
 def _check_free(endpoint: Endpoint) -> None:
