@@ -112,7 +112,7 @@ class Python:
     def __init__(self, endpoint: Endpoint) -> None:
         self._client = BlockingKernelClient()
         self._client.load_connection_info(endpoint.to_json())
-        self._client.start_channels()
+        self._client.start_channels(hb=False)  # a slow start is not a death
         self._client.wait_for_ready(timeout=UP_S)
 
     def run(self, code: str) -> dict[str, Any]:
