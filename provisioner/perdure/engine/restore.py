@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from perdure.domain.errors import PerdureError, RestoreFailed
 from perdure.domain.record import Record
 from perdure.domain.target import KERNEL_PID, Target
 
-from . import connections, explain, files, pids, remaps, rpc, timewait, tree
+from . import clients, connections, explain, files, pids, remaps, rpc, timewait, tree
 from . import images as image
 from .criu import Criu
 from .sequence import Sequence
@@ -24,8 +23,6 @@ _RESTORE_S = 600.0
 _ABORT_S = 2.0
 """A half-restored tree is thrown away, so CRIU gets little time to tidy up."""
 _GONE_S = 10.0
-CLIENTS_RETURN_S = 0.25
-"""ZeroMQ tries again after 100 ms and up to as much again by chance; the rest is for a busy machine."""
 _BEFORE_RESUME = "pre-resume"
 """CRIU's hook: everything is restored, nothing runs yet."""
 
@@ -74,31 +71,30 @@ def _restore(target: Target, images: Path, record: Record, criu: Criu, clock: Cl
     log = images / _LOG
     folder = os.open(images, os.O_RDONLY | os.O_DIRECTORY)
     stdio = -1
+    stopped = 0
+
+    def before_resume(hook: str) -> None:
+        nonlocal stopped
+        if hook == _BEFORE_RESUME:
+            clients.queue_up(clock)
+            kernel = _kernel(target)
+            stopped = kernel if clients.stop(kernel) else 0
+
     try:
         stdio = os.open(f"/proc/{target.shim_pid}/fd/{target.stdio_fd}", os.O_WRONLY)
         with Worker(criu, target.shim_pid, [folder, stdio], clock, abort_s=_ABORT_S) as worker:
             request = rpc.restore(folder, _LOG, inherit={record.stdio_key: stdio})
-            reply = worker.call(request, lambda hook: _let_clients_return(hook, clock), deadline_s=_RESTORE_S)
+            reply = worker.call(request, before_resume, deadline_s=_RESTORE_S)
         if not reply.success:
             raise _failed(target, log, reply.error, "")
+        if stopped:
+            clients.let_in(stopped, clock)
     except WorkerDied as error:
         raise _failed(target, log, error.why, error.stderr) from error
     finally:
         os.close(folder)
         if stdio >= 0:
             os.close(stdio)
-
-
-def _let_clients_return(hook: str, clock: Clock) -> None:
-    """The kernel listens again but stands still: its clients' connections queue up meanwhile.
-
-    Each channel's socket tries again by itself, at its own time. Without this, a cell that was sent while the kernel was away
-    could arrive before the channel that carries its output is back: the output would be lost and the cell seem to run for ever.
-    """
-    if hook == _BEFORE_RESUME:
-        until = clock.monotonic() + CLIENTS_RETURN_S
-        while (left := until - clock.monotonic()) > 0:
-            time.sleep(left)
 
 
 def _failed(target: Target, log: Path, why: str, stderr: str) -> PerdureError:
