@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, TypeVar
 
 import perdure.kernelside.launch as launch
@@ -56,6 +57,22 @@ class LiveKernel:
         self.client.load_connection_info(endpoint.to_json())
         self.client.start_channels()
         self._await_ready()
+        self._heard: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._closed = Event()
+        self._listener = Thread(target=self._listen, name="iopub")
+        self._listener.start()
+
+    def _listen(self) -> None:
+        """As servers do, which always listen: after a reconnect, ZeroMQ subscribes anew when one looks at the socket."""
+        socket = self.client.iopub_channel.socket
+        while not self._closed.is_set():
+            if socket.poll(50):
+                try:
+                    _, message = self.client.session.recv(socket)
+                except ValueError:
+                    continue  # from a kernel with another key, which lives at the same address now
+                if message is not None:
+                    self._heard.put(message)
 
     def _await_ready(self) -> None:
         """On a busy machine a kernel takes seconds to start, and its heartbeat is missed for as long."""
@@ -80,7 +97,7 @@ class LiveKernel:
         until = time.monotonic() + seconds
         while True:
             try:
-                heard = self.client.get_iopub_msg(timeout=max(0.01, until - time.monotonic()))
+                heard = self._heard.get(timeout=max(0.01, until - time.monotonic()))
             except queue.Empty:
                 raise TimeoutError(f"no end of the cell; so far: {said}") from None
             if heard["parent_header"].get("msg_id") != message:
@@ -102,7 +119,6 @@ class LiveKernel:
         end, seen = time.monotonic() + seconds, None
         while time.monotonic() < end:
             try:
-                self._stay_subscribed()
                 seen = self.status()
             except AgentUnreachable:
                 continue
@@ -110,10 +126,6 @@ class LiveKernel:
                 return seen
             time.sleep(0.02)
         raise TimeoutError(f"it did not come to that; at last: {seen}\n{self.workplace.log()}")
-
-    def _stay_subscribed(self) -> None:
-        """As servers do, which always listen: after a reconnect, ZeroMQ subscribes anew when one looks at the socket."""
-        self.client.iopub_channel.socket.poll(0)
 
     def snapshot(self) -> int:
         return self.workplace.ask(lambda agent: agent.snapshot(self.id)).generation
@@ -130,6 +142,8 @@ class LiveKernel:
         return self.until(lambda status: status.phase is Phase.RUNNING and len(status.restores) == restores)
 
     def close(self) -> None:
+        self._closed.set()
+        self._listener.join()
         self.client.stop_channels()
 
 
