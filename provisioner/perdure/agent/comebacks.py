@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from threading import Event
 
-from perdure.domain.errors import Conflict, KernelGone, NotFound, PerdureError, PreflightRefused, RestoreFailed
+from perdure.domain.errors import Conflict, Corrupt, KernelGone, NotFound, PerdureError, PreflightRefused, RestoreFailed
 from perdure.domain.ids import Generation
 from perdure.domain.phases import Phase
 from perdure.domain.record import Trigger
@@ -143,6 +144,7 @@ class Comebacks:
         kernel = self._kernel
         cancelled = kernel.operation()
         first: PerdureError | None = None
+        passed_over: list[str] = []
         for generation in wanted:
             try:
                 back = await self._revive(generation, cancelled, accept_changed_files)
@@ -152,6 +154,9 @@ class Comebacks:
                     raise KernelGone("The kernel was ended while it was being restored.") from error
                 log.warning("%s: generation %s can't be restored: %s\n%s", kernel.memory.kernel, generation, error, error.detail)
                 first = first or error
+                passed_over.append(f"Generation {generation} could not be restored: {error.sentence}")
+                if isinstance(error, Corrupt) and generation in kernel.infos:
+                    kernel.infos[generation] = replace(kernel.infos[generation], verified=False)
                 if asked and isinstance(error, PreflightRefused):
                     break  # whether to accept that, or to go further back, is for the person who asks to say
                 continue
@@ -160,6 +165,7 @@ class Comebacks:
                 await kernel.host.blocking(back.sandbox.kill)
                 raise KernelGone("The kernel was ended while it was being restored.")
             self._is_back(back, begun, reason)
+            kernel.restore_warnings = (*passed_over, *kernel.restore_warnings)
             return
         raise first or NotFound("There is no snapshot to go back to.")
 

@@ -136,8 +136,12 @@ class Registry:
             await found.kill(9)
             await found.close()
             memory = found.memory
-            if snapshots == "drop":
-                await self.host.blocking(lambda: self.host.open_repository(memory.repository).drop(kernel))
+            try:
+                if snapshots == "drop":
+                    await self.host.blocking(lambda: self.host.open_repository(memory.repository).drop(kernel))
+            except PerdureError:
+                self._kernels[kernel] = Supervisor(self.host, memory)  # dead, and still there to be asked about
+                raise
             await self.host.blocking(memory.forget)
             self._kernels.pop(kernel, None)
 

@@ -1,16 +1,16 @@
-"""What several callers ask of one kernel at the same moment."""
+"""What several callers ask of one kernel at the same moment, and what is left when one of them fails."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from perdure.domain.errors import Conflict, KernelGone, PerdureError
+from perdure.domain.errors import Conflict, KernelGone, PerdureError, StoreFailed
 from perdure.domain.phases import Phase
 from perdure.wire.client import AgentClient
 from perdure.wire.messages import StartRequest
 
-from tests.functional.agent.workplace import LiveKernel, Workplace
+from tests.functional.agent.workplace import LiveKernel, Workplace, refusal
 
 pytestmark = [pytest.mark.criu, pytest.mark.root]
 
@@ -72,3 +72,19 @@ def test_an_agent_that_ends_while_a_restore_saves_the_kernel(kernel: LiveKernel)
     kernel.workplace.start_agent()
     kernel.until(lambda status: status.phase is Phase.RUNNING)
     assert kernel.run("print(x, len(ballast))") == f"42 {200 << 20}"
+
+
+def test_snapshots_that_can_not_be_dropped(kernel: LiveKernel) -> None:
+    """The kernel is ended and still known: its snapshots can be dropped, or restored, when the repository is back."""
+    workplace = kernel.workplace
+    repository = workplace.state / "repository" / "0"
+    aside = repository.rename(repository.with_name("aside"))
+    repository.write_bytes(b"")
+    assert isinstance(refusal(lambda: workplace.ask(lambda agent: agent.forget(kernel.id, snapshots="drop"))), StoreFailed)
+    assert kernel.status().phase is Phase.DEAD
+    repository.unlink()
+    aside.rename(repository)
+    workplace.ask(lambda agent: agent.restore(kernel.id))
+    assert kernel.run("print(x)") == "41"
+    workplace.ask(lambda agent: agent.forget(kernel.id, snapshots="drop"))
+    assert workplace.repository().kernels() == []

@@ -91,8 +91,11 @@ def test_a_damaged_generation_is_passed_over(agent: Workplace, kernel: LiveKerne
     bad = kernel.snapshot()
     _damage(agent, kernel, bad)
     kernel.die()
-    assert kernel.back(1).restores[0].generation == good
+    status = kernel.back(1)
+    assert status.restores[0].generation == good
     assert kernel.run("print(x)") == "42"
+    assert len(status.warnings) == 1, "that it isn't the newest one is said"
+    assert {one.generation: one.verified for one in status.generations} == {1: True, good: True, bad: False}
 
 
 def test_a_cell_that_was_running_goes_on(agent: Workplace, kernel: LiveKernel) -> None:
