@@ -116,7 +116,7 @@ class PerdureApp(JupyterApp):
             self.write_default_config()
             return 0
         wanted = [name for name in self.arguments if not name.startswith("[")]
-        if not len(wanted) <= len(self.extra_args) <= len(self.arguments):
+        if not self.subcommands and not len(wanted) <= len(self.extra_args) <= len(self.arguments):
             usage = " ".join([self.name.replace("-", " "), *self.arguments])
             raise BadRequest(f"Usage: {usage}", hint=HELP_HINT)
         return self.act(*self.extra_args)

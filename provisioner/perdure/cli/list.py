@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perdure.domain.errors import AgentUnreachable
@@ -51,7 +52,9 @@ def _text(kernels: list[KernelStatus]) -> str:
         rows.append(
             (
                 kernel.kernel_id,
+                Path(kernel.notebook).name,
                 kernel.kernel_name,
+                str(kernel.pid or "–"),
                 f"{kernel.phase}, busy" if kernel.busy else str(kernel.phase),
                 ago(kernel.started, now),
                 f"{last.generation}, {ago(last.created, now)}" if last else "none yet",
@@ -61,5 +64,5 @@ def _text(kernels: list[KernelStatus]) -> str:
                 kernel.last_error.sentence if kernel.last_error else "",
             )
         )
-    header = ("KERNEL", "SPEC", "PHASE", "STARTED", "LAST SNAPSHOT", "SIZE", "STALL", "RESTORES", "TROUBLE")
+    header = ("KERNEL", "NOTEBOOK", "SPEC", "PID", "PHASE", "STARTED", "LAST SNAPSHOT", "SIZE", "STALL", "RESTORES", "TROUBLE")
     return table(header, rows)

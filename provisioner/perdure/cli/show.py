@@ -43,6 +43,7 @@ def text(status: KernelStatus, now: float) -> str:
         ("Kernel", status.kernel_id),
         ("Spec", status.kernel_name),
         ("Phase", f"{status.phase}, busy" if status.busy else str(status.phase)),
+        ("Process", str(status.pid or "")),
         ("Host", status.host),
         ("Owner", f"uid {status.owner.uid}"),
         ("Address", f"{status.endpoint.ip} ({ports})"),

@@ -44,16 +44,19 @@ class VerifyApp(PerdureApp):
         repository = Repository.open(repository_url(self), create=False)
         kernel = pick(kernel_id(arguments[0]), repository.kernels()) if arguments else None
         report = repository.verify(kernel, data=self.data)
-        self.show({"repository": repository.url, "data": self.data, **report.to_json()}, _text(repository.url, report))
+        self.show(
+            {"repository": repository.url, "data": self.data, **report.to_json()}, _text(repository.url, report, data=self.data)
+        )
         return 0 if report.ok else 1
 
 
-def _text(url: str, report: VerifyReport) -> str:
+def _text(url: str, report: VerifyReport, *, data: bool) -> str:
     whole = sum(one.ok for one in report.generations)
     lines = [f"{kernel}: {problem}" for kernel, problem in report.damaged_kernels.items()]
     for one in report.generations:
         lines += [f"{one.kernel}, generation {one.generation}: {problem}" for problem in one.problems]
-    lines.append(f"{whole} of {len(report.generations)} snapshots at {url} are whole; {mib(report.bytes_read)} were read.")
+    how = f"{mib(report.bytes_read)} were read and hashed" if data else "names and sizes were compared; --data reads every block"
+    lines.append(f"{whole} of {len(report.generations)} snapshots at {url} are whole ({how}).")
     if report.unreferenced_packs:
         lines.append(
             f"{report.unreferenced_packs} files with {mib(report.unreferenced_bytes)} belong to no snapshot; "

@@ -65,6 +65,8 @@ def test_from_snapshot_to_restore(agent, python, run, capsys: pytest.CaptureFixt
     assert status == 0
     assert listed["agent"] == agent.address
     assert [kernel["kernel_id"] for kernel in listed["kernels"]] == ["python-1"]
+    assert main(["list"]) == 0
+    assert str(listed["kernels"][0]["pid"]) in capsys.readouterr().out.split(), "the README says that it is there"
 
     status, restored = run("restore", "python", "--generation", str(taken["generation"]))
     assert status == 0

@@ -79,6 +79,14 @@ def test_wrong_usage(argv: list[str], document: Callable[[], dict[str, Any]], ca
     assert "Traceback" not in said.err
 
 
+@pytest.mark.parametrize("argv", [["nonsense"], ["kernelspec", "nonsense"]])
+def test_a_verb_that_there_is_not(argv: list[str], document: Callable[[], dict[str, Any]]) -> None:
+    assert main([*argv, "--json"]) == 2
+    error = document()["error"]
+    assert "nonsense" in error["sentence"]
+    assert set(error["hint"].replace(",", " ").replace(".", " ").split()) & {*VERBS, "protect"}
+
+
 @pytest.mark.parametrize("argv", [["show", "a"], ["snapshot", "a"], ["restore", "a"]])
 def test_no_agent(argv: list[str], document: Callable[[], dict[str, Any]]) -> None:
     assert main([*argv, "--json"]) == 1
