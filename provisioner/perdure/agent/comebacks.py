@@ -60,11 +60,11 @@ class Comebacks:
             kernel.cancelled.set()
         async with kernel.lock:
             memory, sandbox = kernel.memory, kernel.sandbox
-            if not kernel.phase.alive or sandbox is None or kernel.alive or kernel.closing:
+            if self._let_be() or sandbox is None or kernel.alive:
                 return
             status = memory.exit_status = sandbox.ended()
             await kernel.host.blocking(sandbox.kill)
-            if not kernel.phase.alive or kernel.closing:  # it was ended, or the agent is, in the meantime
+            if self._let_be():
                 return
             if status == 0:
                 log.info("%s ended by itself", memory.kernel)
@@ -218,6 +218,10 @@ class Comebacks:
         kernel.to(Phase.RUNNING)
         self._snapshots.loop.restored()
         log.info("%s is back from generation %s", memory.kernel, back.generation)
+
+    def _let_be(self) -> bool:
+        """It was ended by its user, or the agent ends: asked anew after every wait."""
+        return not self._kernel.phase.alive or self._kernel.closing
 
     def _failed(self) -> None:
         """An agent that ends leaves the rest to the next one."""
