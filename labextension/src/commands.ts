@@ -4,7 +4,7 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
 import type { INotebookTracker } from '@jupyterlab/notebook';
 import type { IKernelState, IKernelStates } from './tokens';
-import { clock } from './words';
+import { moment } from './words';
 
 export const RESTORE = 'perdure:restore';
 
@@ -29,7 +29,7 @@ export function addCommands(app: JupyterFrontEnd, states: IKernelStates, tracker
       }
       const answer = await showDialog({
         title: 'Restore kernel?',
-        body: `The kernel goes back to ${clock(state.last_snapshot.created)}. What it computed since then is lost.`,
+        body: `The kernel goes back to ${moment(state.last_snapshot)}. What it computed since then is lost.`,
         buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'Restore' })]
       });
       if (!answer.button.accept) {
@@ -42,7 +42,13 @@ export function addCommands(app: JupyterFrontEnd, states: IKernelStates, tracker
       }
     }
   });
-  states.changed.connect(() => {
+  const look = (): void => {
     app.commands.notifyCommandChanged(RESTORE);
+  };
+  states.changed.connect(look);
+  // The kernel of a notebook that has just been opened may be known long before the notebook has it.
+  tracker.currentChanged.connect(look);
+  tracker.widgetAdded.connect((_, panel) => {
+    panel.sessionContext.kernelChanged.connect(look);
   });
 }

@@ -7,6 +7,7 @@ import { INotebookTracker } from '@jupyterlab/notebook';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { PerdureApi } from './api';
+import { tellComebacks } from './comebacks';
 import { addCommands } from './commands';
 import { KernelStates } from './model';
 import { IKernelStates } from './tokens';
@@ -37,6 +38,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     settings: ISettingRegistry | null
   ) => {
     addCommands(app, known, tracker);
+    tellComebacks(known, tracker);
     toolbars?.addFactory<NotebookPanel>('Notebook', 'perdure-protection', panel => {
       const pill = new Protection(known, app.serviceManager.kernelspecs, () => panel.sessionContext);
       pill.follow(panel.sessionContext);

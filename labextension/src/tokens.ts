@@ -8,6 +8,17 @@ export interface ISnapshot {
   generation: number;
   /** UTC, RFC 3339. */
   created: string;
+  /** The number of the cell that had run last, or was running; null where the kernel never told. */
+  execution_count: number | null;
+}
+
+/** One comeback of a kernel. */
+export interface IRestore {
+  /** UTC, RFC 3339. */
+  at: string;
+  generation: number;
+  /** The middle of a sentence: "it was ended by signal 9". */
+  reason: string;
 }
 
 /** An error of the agent: one sentence, and what to do about it. */
@@ -29,6 +40,8 @@ export interface IKernelState {
   phase: string;
   last_snapshot: ISnapshot | null;
   last_error: IProblem | null;
+  /** Of this incarnation of the kernel, oldest first. */
+  restores: IRestore[];
 }
 
 /** The state of every kernel of this server that Perdure started. */

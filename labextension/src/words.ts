@@ -3,7 +3,7 @@
  * people and tests look for it.
  */
 
-import type { IKernelState } from './tokens';
+import type { IKernelState, IRestore, ISnapshot } from './tokens';
 
 export interface IWords {
   text: string;
@@ -49,6 +49,18 @@ export function describe(state: IKernelState | undefined): IWords | null {
 /** Hours and minutes on the reader's own clock. */
 export function clock(created: string): string {
   return new Date(created).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hour12: false });
+}
+
+/** To the second and with the cell: of what was done in the same minute, this tells what was kept. */
+export function moment(snapshot: ISnapshot): string {
+  const time = new Date(snapshot.created).toLocaleTimeString([], { hour12: false });
+  return snapshot.execution_count === null ? time : `${time}, cell [${String(snapshot.execution_count)}]`;
+}
+
+/** `newest` may already be a later snapshot than the one that was restored. */
+export function comeback(notebook: string, restore: IRestore, newest: ISnapshot | null): string {
+  const when = newest?.generation === restore.generation ? ` as it was at ${moment(newest)}` : '';
+  return `The kernel of ${notebook} is back${when}: ${restore.reason}. What it did after the snapshot is undone.`;
 }
 
 function join(...parts: (string | undefined)[]): string {

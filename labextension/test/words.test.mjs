@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { describe } from '../lib/words.js';
+import { RestoreNews } from '../lib/news.js';
+import { comeback, describe, moment } from '../lib/words.js';
 
 const PHASES = 'starting running snapshotting dozing suspending suspended resuming lost restoring failed'.split(' ');
 const base = {
@@ -9,8 +10,9 @@ const base = {
   why: '',
   fix: '',
   phase: 'running',
-  last_snapshot: { generation: 3, created: '2026-12-01T14:02:31Z' },
-  last_error: null
+  last_snapshot: { generation: 3, created: '2026-12-01T14:02:31Z', execution_count: 7 },
+  last_error: null,
+  restores: []
 };
 
 test('nothing is said of a kernel that is not ours or that the user ended', () => {
@@ -50,4 +52,25 @@ test('a word that JupyterLab and its tests look for is never used', () => {
   for (const phase of PHASES) {
     assert.doesNotMatch(JSON.stringify(describe({ ...base, phase })), /idle/i);
   }
+});
+
+test('a comeback is told once, and not one from before the page', () => {
+  const news = new RestoreNews();
+  const first = { at: '2026-12-01T14:03:00Z', generation: 3, reason: 'it was ended by signal 9' };
+  const second = { ...first, at: '2026-12-01T14:04:00Z' };
+  assert.equal(news.of({ ...base, restores: [first] }), undefined);
+  assert.equal(news.of({ ...base, restores: [first, second] }), second);
+  assert.equal(news.of({ ...base, restores: [first, second] }), undefined);
+  assert.equal(news.of({ ...base, restores: [] }), undefined, 'restarted');
+  assert.equal(news.of({ ...base, restores: [first] }), first);
+  assert.equal(news.of({ ...base, kernel_id: 'other', restores: [first] }), undefined);
+});
+
+test('a comeback names the notebook, the reason, and the moment only of the snapshot that was restored', () => {
+  const restore = { at: '2026-12-01T14:03:00Z', generation: 3, reason: 'it was ended by signal 9' };
+  const told = comeback('work.ipynb', restore, base.last_snapshot);
+  assert.ok(told.includes('work.ipynb'));
+  assert.ok(told.includes('signal 9'));
+  assert.ok(told.includes(moment(base.last_snapshot)));
+  assert.ok(!comeback('work.ipynb', restore, { ...base.last_snapshot, generation: 4 }).includes('cell ['));
 });

@@ -55,6 +55,10 @@ class NotebookPage:
         return self.page.locator(".jp-NotebookPanel-toolbar .perdure-Protection")
 
     @property
+    def notifications(self) -> Locator:
+        return self.page.locator(".jp-toast-message")
+
+    @property
     def dialogs(self) -> list[str]:
         return list(self.page.evaluate("window.dialogsSeen"))
 

@@ -49,6 +49,7 @@ def test_page_goes_on_after_kill(lab: Lab, page: Page, pictures: Path) -> None:
     notebook.picture(pictures, "after-kill")
     expect(notebook.pill).to_contain_text("Protected ·", timeout=READY_MS)
     assert lab.kernel_of("work.ipynb") == kernel
+    expect(notebook.notifications.filter(has_text="work.ipynb")).to_have_count(1, timeout=READY_MS)
     [restore] = lab.perdure("show", kernel)["restores"]
     assert restore["generation"] == taken["generation"]
 
@@ -83,13 +84,17 @@ def test_restore_button_goes_back(lab: Lab, page: Page) -> None:
         ["value = 'old'\nprint('value is', value)", "value = 'new'\nprint('value is', value)", "print('now', value)"],
     )
     notebook = NotebookPage(page, lab.page_of("back.ipynb"))
+    button = page.locator(".jp-NotebookPanel-toolbar").get_by_role("button", name="Restore kernel", exact=True)
+    expect(button).to_be_visible(timeout=READY_MS)
+    page.reload()
+    notebook.wait_until_free()
+    expect(button).to_be_visible(timeout=READY_MS)
     notebook.run(0)
     notebook.expect_output(0, "value is old")
     kernel = lab.kernel_of("back.ipynb")
     lab.snapshot(kernel)
     notebook.run(1)
     notebook.expect_output(1, "value is new")
-    button = page.locator(".jp-NotebookPanel-toolbar").get_by_role("button", name="Restore kernel", exact=True)
     expect(button).to_be_enabled(timeout=READY_MS)
     button.click()
     page.locator(".jp-Dialog").get_by_role("button", name="Restore", exact=True).click()
