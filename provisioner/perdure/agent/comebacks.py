@@ -198,7 +198,8 @@ class Comebacks:
         except PerdureError:
             raise
         except OSError as error:  # a disk's, or of a sandbox that was ended under our hands
-            raise RestoreFailed(f"The kernel could not be brought back: {error.strerror or error}.", detail=repr(error)) from error
+            why = error.strerror or str(error)
+            raise RestoreFailed(f"The kernel could not be brought back: {why}.", detail=repr(error)) from error
         except Exception as error:  # a bug of ours, with one generation: the kernel must not stay half way, an older one may work
             log.exception("restore of %s from generation %s", kernel.memory.kernel, generation)
             raise RestoreFailed("The restore failed by a fault of Perdure's own.", detail=repr(error)) from error
