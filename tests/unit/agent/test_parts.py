@@ -67,15 +67,23 @@ def test_deaths_after_a_stable_while_are_forgiven() -> None:
 async def test_news_wake_those_who_wait_and_only_them() -> None:
     news = News(0.001)
     waiting = [asyncio.create_task(news.newer(1, 10)) for _ in range(3)]
-    later = asyncio.create_task(news.newer(2, 10))
     await asyncio.sleep(0)
+    assert not any(one.done() for one in waiting)
     news.tell()
     await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    later = asyncio.create_task(news.newer(2, 10))
+    await asyncio.sleep(0)
     assert (news.seq, later.done()) == (2, False)
     await asyncio.wait_for(news.newer(1, 10), 5)
     news.tell()
     await asyncio.wait_for(later, 5)
-    await asyncio.wait_for(news.newer(99, 0.01), 5)
+    await asyncio.wait_for(news.newer(3, 0.01), 5)
+
+
+async def test_news_for_one_who_knows_a_later_time() -> None:
+    """An agent before this one told a higher number: the clock was set back in between."""
+    news = News(0.001)
+    await asyncio.wait_for(news.newer(10**13, 3600), 5)
 
 
 async def test_an_errand_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
