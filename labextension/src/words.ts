@@ -57,10 +57,10 @@ export function moment(snapshot: ISnapshot): string {
   return snapshot.execution_count === null ? time : `${time}, cell [${String(snapshot.execution_count)}]`;
 }
 
-/** `newest` may already be a later snapshot than the one that was restored. */
+/** Short: JupyterLab cuts notes at 140 characters. `newest` may already be a later snapshot than the one that was restored. */
 export function comeback(notebook: string, restore: IRestore, newest: ISnapshot | null): string {
-  const when = newest?.generation === restore.generation ? ` as it was at ${moment(newest)}` : '';
-  return `The kernel of ${notebook} is back${when}: ${restore.reason}. What it did after the snapshot is undone.`;
+  const when = newest?.generation === restore.generation ? ` as of ${moment(newest)}` : '';
+  return `The kernel of ${notebook} is back${when}: ${restore.reason}. What it did later is undone.`;
 }
 
 function join(...parts: (string | undefined)[]): string {

@@ -57,6 +57,8 @@ def test_page_goes_on_after_kill(lab: Lab, page: Page, pictures: Path) -> None:
     lab.kill_tree(kernel)
     notebook.run(2)
     notebook.expect_output(2, "next prime 17 sum 333328333350000")
+    until("both comebacks are told", lambda: len(lab.perdure("show", kernel)["restores"]) == 2)
+    expect(notebook.notifications).to_have_count(1)
     assert notebook.dialogs == []
     assert notebook.errors == []
 
