@@ -164,7 +164,7 @@ class Comebacks:
             if cancelled.is_set():
                 await kernel.host.blocking(back.sandbox.kill)
                 raise KernelGone("The kernel was ended while it was being restored.")
-            self._is_back(back, begun, reason)
+            self._is_back(back, begun, reason, asked=asked)
             kernel.restore_warnings = (*passed_over, *kernel.restore_warnings)
             return
         raise first or NotFound("There is no snapshot to go back to.")
@@ -204,7 +204,7 @@ class Comebacks:
             log.exception("restore of %s from generation %s", kernel.memory.kernel, generation)
             raise RestoreFailed("The restore failed by a fault of Perdure's own.", detail=repr(error)) from error
 
-    def _is_back(self, back: Comeback, begun: float, reason: str) -> None:
+    def _is_back(self, back: Comeback, begun: float, reason: str, *, asked: bool) -> None:
         kernel, memory, clock = self._kernel, self._kernel.memory, self._kernel.host.clock
         kernel.take(back.sandbox)
         same = back.record.incarnation == memory.incarnation
@@ -215,7 +215,7 @@ class Comebacks:
         memory.note_activity(back.record.busy, back.record.execution_count)
         memory.restores.append(Restore(rfc3339(clock.now()), back.generation, clock.monotonic() - begun, reason))
         kernel.restore_warnings = back.warnings
-        self.deaths.restored(back.generation)
+        self.deaths.restored(back.generation, asked=asked)
         kernel.activity.went_back(busy=memory.busy, execution_count=memory.execution_count)
         kernel.activity.listen(back.endpoint)
         kernel.to(Phase.RUNNING)

@@ -25,8 +25,9 @@ class Deaths:
         self._quick: Counter[Generation] = Counter()
         self._in_a_row = 0
 
-    def restored(self, generation: Generation) -> None:
-        self._last = (generation, self._clock.monotonic())
+    def restored(self, generation: Generation, *, asked: bool) -> None:
+        """Back from `generation`. A death after a restore that the user asked for says nothing about that generation."""
+        self._last = None if asked else (generation, self._clock.monotonic())
 
     def died(self) -> None:
         if self._last is not None and self._clock.monotonic() - self._last[1] < self.policy.stable_s:

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from perdure.domain.endpoint import Endpoint
 from perdure.domain.errors import BadRequest, Conflict, Corrupt, Forbidden, NoRoom, NotFound, PerdureError, StoreFailed
 from perdure.domain.ids import Generation, KernelId, Owner
+from perdure.domain.phases import Phase
 from perdure.wire.messages import GenerationInfo, StartRequest
 
 from .capture import rfc3339
@@ -105,6 +106,8 @@ class Registry:
         if before is not None:
             memory.incarnation = max(memory.incarnation, before.memory.incarnation + 1)
             memory.newest = max(memory.newest, before.memory.newest)
+            if before.phase is Phase.FAILED:
+                memory.last_error = before.memory.last_error  # why it begins afresh, until its first snapshot
         kernel = Supervisor(self.host, memory)
         try:
             await kernel.start(env)

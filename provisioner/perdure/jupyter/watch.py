@@ -11,6 +11,8 @@ import asyncio
 import time
 from pathlib import Path
 
+from traitlets.log import get_logger
+
 from perdure.domain.errors import NotFound, PerdureError
 from perdure.domain.ids import KernelId
 from perdure.wire.client import WAIT_S, AgentClient
@@ -57,6 +59,9 @@ class Watch:
         """The status that some call has just answered. An older one that arrives late is put right by the next question."""
         if status.pid != self.status.pid:
             self._born = _start_time(status.pid)
+        if status.restores and status.restores[-1:] != self.status.restores[-1:]:
+            back = status.restores[-1]
+            get_logger().warning("Kernel %s is back from its snapshot %s: %s.", self.kernel, back.generation, back.reason)
         self.status = status
         self.forgotten = False
         self._silent_since = None

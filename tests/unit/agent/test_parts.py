@@ -48,7 +48,7 @@ def test_deaths_set_a_generation_aside_and_end_at_last() -> None:
     lineage = generations(1, 2)
     assert deaths.candidates(lineage) == [2, 1]
     for expected in ([2, 1], [1], [1], []):
-        deaths.restored(deaths.candidates(lineage)[0])
+        deaths.restored(deaths.candidates(lineage)[0], asked=False)
         deaths.died()
         assert deaths.candidates(lineage) == expected
     assert deaths.why(lineage)
@@ -58,8 +58,16 @@ def test_deaths_after_a_stable_while_are_forgiven() -> None:
     clock = Clock()
     deaths = Deaths(Policy(max_restores=1, stable_s=60), clock)
     for _ in range(10):
-        deaths.restored(Generation(1))
+        deaths.restored(Generation(1), asked=False)
         clock.time += 61
+        deaths.died()
+        assert deaths.candidates(generations(1)) == [1]
+
+
+def test_a_death_after_a_restore_that_was_asked_for_counts_for_nothing() -> None:
+    deaths = Deaths(Policy(max_restores=1, stable_s=60), Clock())
+    for _ in range(10):
+        deaths.restored(Generation(1), asked=True)
         deaths.died()
         assert deaths.candidates(generations(1)) == [1]
 
