@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from live_kernel import CLOCK, LiveKernel
@@ -181,9 +182,9 @@ def test_criu_killed_when_the_image_is_complete(kernel: LiveKernel, monkeypatch:
     kernel.run(PREPARE)
     real = files.capture_beside
 
-    def kill_and_copy(target: Target, images: Path, limits: CaptureLimits) -> tuple[OpenFile, ...]:
+    def kill_and_copy(target: Target, *arguments: Any) -> tuple[OpenFile, ...]:
         os.kill(tracer_of(target.kernel_pid) or 0, signal.SIGKILL)
-        return real(target, images, limits)
+        return real(target, *arguments)
 
     monkeypatch.setattr(files, "capture_beside", kill_and_copy)
     with pytest.raises(SnapshotFailed):
