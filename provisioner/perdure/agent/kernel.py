@@ -28,6 +28,8 @@ from .watch import Watch
 
 log = logging.getLogger(__name__)
 
+ANSWER_S = 5.0
+"""A repository on a file server that is gone may not answer for hours."""
 _WORTH_TELLING = 0.05
 """Progress in smaller steps than this is not told."""
 
@@ -60,6 +62,7 @@ class Kernel:
         self.next_snapshot = ""
         self.restore_warnings: tuple[str, ...] = ()
         self._repository_warnings: tuple[str, ...] = ()
+        self._reading: asyncio.Task[None] | None = None
         self._unsaved = ""
         self.on_end: Callable[[], None] = _nothing
         self.on_activity: Callable[[], None] = _nothing
@@ -136,14 +139,32 @@ class Kernel:
             self._unsaved = ""
 
     async def read_generations(self) -> None:
-        """Brings `infos` up to date with the repository. One that can't be read is a warning."""
-        memory = self.memory
+        """Brings `infos` up to date with the repository. One that can't be read is a warning, and so is one that gives no answer:
+        all who ask share one question to it, and go on after a while with what is known."""
+        reading = self._reading
+        if reading is None or reading.done():
+            reading = asyncio.get_running_loop().create_task(self._read(), name=f"perdure-read-{self.memory.kernel}")
+            self._reading = reading
+        answered, _ = await asyncio.wait({reading}, timeout=ANSWER_S)
+        if answered:
+            reading.result()
+        else:
+            self._repository_warnings = ("The repository does not answer; what is known of it is shown.",)
+
+    async def _read(self) -> None:
+        memory, before = self.memory, dict(self.infos)
+        known = dict(before)
         try:
             found = await self.host.blocking(
-                lambda: generations.read_all(self.host.open_repository(memory.repository), memory.kernel, self.infos)
+                lambda: generations.read_all(self.host.open_repository(memory.repository), memory.kernel, known)
             )
         except (StoreFailed, NoRoom) as error:
             found = [f"The repository can't be read: {error.sentence}"]
+        else:
+            # What was learned in the meantime (a snapshot was taken, one proved damaged) is newer than what was read.
+            known.update({number: one for number, one in self.infos.items() if one is not before.get(number)})
+            self.infos.clear()
+            self.infos.update(known)
         self._repository_warnings = tuple(found)
 
     def reporter(self) -> Report:

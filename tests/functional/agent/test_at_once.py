@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 from perdure.domain.errors import Conflict, KernelGone, PerdureError, StoreFailed
 from perdure.domain.phases import Phase
 from perdure.wire.client import AgentClient
-from perdure.wire.messages import StartRequest
+from perdure.wire.messages import KernelStatus, StartRequest
 
 from tests.functional.agent.workplace import LiveKernel, Workplace, refusal
 
@@ -88,3 +89,24 @@ def test_snapshots_that_can_not_be_dropped(kernel: LiveKernel) -> None:
     assert kernel.run("print(x)") == "41"
     workplace.ask(lambda agent: agent.forget(kernel.id, snapshots="drop"))
     assert workplace.repository().kernels() == []
+
+
+def test_a_repository_that_does_not_answer(kernel: LiveKernel) -> None:
+    """As one on a file server that is gone. More callers than the agent has threads ask for the kernel: all get an answer, and
+    others' kernels are looked after meanwhile."""
+    workplace = kernel.workplace
+    other = workplace.kernel(repository=(workplace.folder / "other").as_uri())
+    head = workplace.state / "repository" / "0" / "kernels" / kernel.id / "head"
+    aside = head.rename(head.with_name("aside"))
+    os.mkfifo(head)
+
+    async def many(agent: AgentClient) -> list[KernelStatus]:
+        return list(await asyncio.gather(*(agent.kernel(kernel.id) for _ in range(100))))
+
+    try:
+        assert {len(one.warnings) for one in workplace.ask(many)} == {1}
+        assert workplace.ask(lambda agent: agent.snapshot(other.id)).verified
+    finally:
+        os.close(os.open(head, os.O_WRONLY))  # who waits at the pipe's other end gets its end
+        aside.replace(head)
+    kernel.until(lambda status: not status.warnings)
