@@ -33,9 +33,8 @@ Report = Callable[[str, float | None], None]
 
 @dataclass(frozen=True)
 class Moment:
-    """What was known of the kernel when its snapshot began."""
+    """What the kernel was doing at the instant that a snapshot holds."""
 
-    trigger: Trigger
     busy: bool
     execution_count: int | None
 
@@ -52,15 +51,32 @@ def target_of(sandbox: Sandbox) -> Target:
 
 
 def capture(
-    host: Host, memory: Memory, sandbox: Sandbox, moment: Moment, *, thawed: Callable[[], None], report: Report, cancelled: Event
+    host: Host,
+    memory: Memory,
+    sandbox: Sandbox,
+    trigger: Trigger,
+    *,
+    moment: Callable[[], Moment],
+    thawed: Callable[[], None],
+    report: Report,
+    cancelled: Event,
 ) -> GenerationInfo:
-    """The generation, published and looked at again. `thawed` is called when the kernel runs again, `report` on the way.
+    """The generation, published and looked at again.
+
+    `moment` is called while the kernel stands still, when everything that it had said before has been heard; `thawed` when it
+    runs again; `report` on the way.
 
     Raises SnapshotFailed, NoRoom, KernelGone, StoreFailed …; the kernel runs on, nothing is published, no staging is left.
     """
     clock = host.clock
     begun, created = clock.monotonic(), rfc3339(clock.now())
     criu = host.criu()
+    held = moment()
+
+    def frozen() -> None:
+        nonlocal held
+        held = moment()
+
     shutil.rmtree(memory.staging, ignore_errors=True)
     try:
         report("saving", None)
@@ -73,6 +89,7 @@ def capture(
                 clock=clock,
                 cancelled=cancelled,
                 owner=memory.owner,
+                frozen=frozen,
             )
         finally:
             thawed()
@@ -86,7 +103,7 @@ def capture(
             return Record(
                 incarnation=memory.incarnation,
                 created=created,
-                trigger=moment.trigger,
+                trigger=trigger,
                 engine=classic.ENGINE,
                 owner=memory.owner,
                 host=host_facts(taken.criu_version),
@@ -96,8 +113,8 @@ def capture(
                 notebook=memory.notebook,
                 argv=memory.argv,
                 cwd=memory.cwd,
-                execution_count=moment.execution_count,
-                busy=moment.busy,
+                execution_count=held.execution_count,
+                busy=held.busy,
                 stdio_key=taken.stdio_key,
                 stall_s=taken.stall_s,
                 total_s=total_s,

@@ -41,18 +41,22 @@ class Snapshots:
         if sandbox is None:
             raise Conflict("The kernel has no process.")
         loop, cancelled, report = asyncio.get_running_loop(), kernel.operation(), kernel.reporter()
-        moment = Moment(trigger, kernel.activity.busy, kernel.activity.execution_count)
         memory.stopped = sorted(mend.Before.of(target_of(sandbox)).stopped)
         kernel.to(Phase.SNAPSHOTTING)
         kernel.thawed.clear()
         self.loop.snapshot_begins()
+
+        def moment() -> Moment:
+            return Moment(kernel.activity.busy, kernel.activity.execution_count)
 
         def thawed() -> None:
             loop.call_soon_threadsafe(kernel.thawed.set)
 
         try:
             info = await kernel.host.blocking(
-                lambda: capture(kernel.host, memory, sandbox, moment, thawed=thawed, report=report, cancelled=cancelled)
+                lambda: capture(
+                    kernel.host, memory, sandbox, trigger, moment=moment, thawed=thawed, report=report, cancelled=cancelled
+                )
             )
         except PerdureError as error:
             self.loop.snapshot_failed()

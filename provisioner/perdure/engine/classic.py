@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -56,15 +57,16 @@ def capture(
     clock: Clock,
     cancelled: Event | None = None,
     owner: Owner | None = None,
+    frozen: Callable[[], None] = lambda: None,
 ) -> Capture:
     """Writes an image of the kernel's tree into the folder `images` (made here, or empty), and lets the kernel go on. `owner`:
-    whose kernel it is; None: whoever its process is now.
+    whose kernel it is; None: whoever its process is now. `frozen` is called when the kernel has stood still for some time.
 
     Raises NoRoom (nothing was started), KernelGone (it ended by itself), SnapshotFailed (the kernel goes on, the folder is gone).
     """
     with Sequence(clock, cancelled) as sequence:
         try:
-            return _capture(target, images, criu, limits, clock, cancelled, sequence, owner)
+            return _capture(target, images, criu, limits, clock, cancelled, sequence, owner, frozen)
         except Cancelled as error:
             raise SnapshotFailed("The snapshot was cancelled.", detail=f"before step {error}") from error
 
@@ -78,6 +80,7 @@ def _capture(
     cancelled: Event | None,
     sequence: Sequence,
     owner: Owner | None,
+    frozen: Callable[[], None],
 ) -> Capture:
     with sequence.step("check"):
         if not tree.alive(target.kernel_pid):
@@ -104,6 +107,7 @@ def _capture(
             begun = clock.monotonic()
             captured = files.capture_beside(target, images, limits, owner)
             remaps.save(target, images, limits)
+            frozen()
             copied_s = clock.monotonic() - begun
 
     folder = os.open(images, os.O_RDONLY | os.O_DIRECTORY)

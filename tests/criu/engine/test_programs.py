@@ -80,20 +80,20 @@ def test_mirrors_are_read_from_both_kinds_of_sources(tmp_path: Path) -> None:
         tmp_path,
         DEBIAN,
         main=(
-            "# deb http://no.invalid/debian bookworm main\n"
-            "deb [arch=amd64 signed-by=/x] http://one.invalid/debian bookworm main contrib\n"
+            "# deb http://no.invalid/mirror bookworm main\n"
+            "deb [arch=amd64 signed-by=/x] http://one.invalid/mirror bookworm main contrib\n"
         ),
         debian_sources=(
-            "Types: deb deb-src\n# a comment\nURIs: http://two.invalid/debian\n http://three.invalid/debian\n"
+            "Types: deb deb-src\n# a comment\nURIs: http://two.invalid/mirror\n http://three.invalid/mirror\n"
             "Suites: bookworm bookworm-updates\nComponents: main\n\n"
             "Types: deb\nURIs: http://security.invalid/debian-security\nSuites: bookworm-security\nComponents: main\n\n"
-            "Enabled: no\nTypes: deb\nURIs: http://off.invalid/debian\nSuites: bookworm\nComponents: main\n"
+            "Enabled: no\nTypes: deb\nURIs: http://off.invalid/mirror\nSuites: bookworm\nComponents: main\n"
         ),
         other_list="deb https://other.invalid/apt stable main\n",
     )
     found = aptsources.distribution(root)
     assert (found.name, found.codename) == ("debian", "bookworm")
-    assert aptsources.mirrors(found, root) == [f"http://{name}.invalid/debian" for name in ("one", "two", "three")]
+    assert aptsources.mirrors(found, root) == [f"http://{name}.invalid/mirror" for name in ("one", "two", "three")]
 
 
 def test_relatives_are_taken_for_what_they_come_from(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_other_systems_are_told_so(tmp_path: Path) -> None:
 
 
 def test_no_mirror_and_no_keys(tmp_path: Path) -> None:
-    root = machine(tmp_path, DEBIAN, main="deb http://one.invalid/debian trixie main\n")
+    root = machine(tmp_path, DEBIAN, main="deb http://one.invalid/mirror trixie main\n")
     found = aptsources.distribution(root)
     with pytest.raises(NotProtected):
         aptsources.mirrors(found, root)
