@@ -165,6 +165,7 @@ def _write(spec: dict[str, Any], source: Path, name: str, prefix: str | None, ma
             placed = manager.install_kernel_spec(str(folder), name, user=prefix is None, prefix=prefix)
         except ValueError as error:
             raise BadRequest(f"{name!r} can't be the name of a kernel spec.", hint="Letters, digits, '-', '.', '_'.") from error
-        except PermissionError as error:
-            raise Forbidden(f"{error.filename or prefix} can't be written.", hint="--user installs it for you only.") from error
+        except OSError as error:
+            where = error.filename or prefix
+            raise Forbidden(f"{where} can't be written.", hint="--user installs it for you only.", detail=str(error)) from error
     return Spec(name, spec["display_name"], Path(placed), tuple(spec["argv"]))
