@@ -57,7 +57,7 @@ def kill_tree(pid: int) -> None:
     top = psutil.Process(pid)
     tree = [top, *top.children(recursive=True)]
     for process in tree:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
     _, left = psutil.wait_procs(tree, timeout=20)
     assert not left
