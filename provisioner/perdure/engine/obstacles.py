@@ -27,6 +27,9 @@ _NAMESPACES = {
 }
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 _IO_URING = "anon_inode:[io_uring]"
+_BRITTLE = frozenset({"/usr/bin/script", "/bin/script"})
+"""Programs that end when poll() says EINTR. It does after every dump: CRIU borrows each thread for system calls of its own, and
+Linux can't go on with an interrupted poll() after that. Interpreters, shells and pexpect just ask again."""
 
 
 def find(target: Target) -> list[str]:
@@ -40,6 +43,8 @@ def find(target: Target) -> list[str]:
         for name, space in _namespaces(process.pid).items():
             if space != home.get(name) and name != "pid_for_children":
                 found.append(f"{who} lives in a {_NAMESPACES[name]} namespace of its own.")
+        if _program(process.pid) in _BRITTLE:
+            found.append(f"{who} would end: it can't bear the interruption that a snapshot is.")
         if process.tracer:
             found.append(f"{who} is being traced by {_tracer(process.tracer)}.")
         for number, link in tree.descriptors(process.pid):
@@ -65,6 +70,13 @@ def strays(target: Target) -> list[str]:
 def _tracer(pid: int) -> str:
     tracer = tree.read(pid)
     return f"{tracer.name} ({tracer.inner_pid})" if tracer else "a debugger"
+
+
+def _program(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""
 
 
 def _namespaces(pid: int) -> dict[str, str]:
