@@ -74,7 +74,7 @@ def candidates(prefix: Path | None = None) -> Iterator[Path]:
     folders = [prefix] if prefix else []
     folders += [environment_prefix(), *(Path(folder).expanduser() for folder in PREFIXES)]
     for path in [*(folder / "criu" for folder in folders), *(Path(found) for found in [shutil.which("criu")] if found)]:
-        if path not in seen and path.is_file():
+        if path not in seen and os.path.isfile(path):  # unlike Path.is_file, no error where a folder above is closed to us
             seen.add(path)
             yield path
 
