@@ -21,6 +21,7 @@ from .local import LocalBackend, failure
 from .manifest import Manifest
 from .names import KERNELS, REPOSITORY, KernelNames, generation_of
 from .publish import MakeRecord, PublishStats, publish
+from .settings import DEFAULTS, StoreSettings
 from .source import SourceFile
 from .verify import VerifyReport, verify
 
@@ -45,7 +46,7 @@ class Repository:
         self.id = id
 
     @classmethod
-    def open(cls, url: str, *, create: bool = True) -> Repository:
+    def open(cls, url: str, *, create: bool = True, settings: StoreSettings = DEFAULTS) -> Repository:
         """`file:///path`. A folder that is missing or empty becomes a repository if `create`.
 
         Raises BadRequest, StoreFailed, NewerFormat.

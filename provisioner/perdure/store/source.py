@@ -24,16 +24,30 @@ BATCH = 4 << 20
 """Bytes that one thread reads at a time; a few of these are in memory."""
 
 
+class Content(Protocol):
+    """Bytes that lie in no file: the memory of a process. They don't change while they are read, from several threads."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ...
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly so many. Raises OSError."""
+        ...
+
+
 @dataclass(frozen=True)
 class SourceFile:
     """A file to be stored under `name` (components joined by `/`).
 
-    `mode`: only its permission bits (0777) are kept; a whole `st_mode` will do. `cuts`: ascending offsets in bytes where blocks
-    begin. Cut where equal content begins, it is found again wherever it lies.
+    `source`: a regular file's path, or what gives the bytes. `mode`: only its permission bits (0777) are kept; a whole `st_mode`
+    will do. `cuts`: ascending offsets in bytes where blocks begin. Cut where equal content begins, it is found again wherever it
+    lies.
     """
 
     name: str
-    path: Path
+    source: Path | Content
     mode: int
     cuts: Sequence[int] | None = None
 
@@ -126,15 +140,21 @@ def called_off() -> SnapshotFailed:
 
 
 def _measure(file: SourceFile) -> Measured:
+    if not isinstance(file.source, Path):
+        return _sized(file, file.source.size, (0, 0, file.source.size))
     try:
-        found = os.stat(file.path, follow_symlinks=False)
+        found = os.stat(file.source, follow_symlinks=False)
     except OSError as error:
         raise _unreadable(file, error) from error
     if not stat.S_ISREG(found.st_mode):
-        raise BadRequest(f"{file.name!r} is not a regular file, so it can't be stored.", detail=str(file.path))
-    if found.st_size > LARGEST_FILE:
-        raise BadRequest(f"{file.name!r} is too large for a snapshot ({found.st_size} bytes).")
-    return Measured(file, found.st_size, (found.st_dev, found.st_ino, found.st_size))
+        raise BadRequest(f"{file.name!r} is not a regular file, so it can't be stored.", detail=str(file.source))
+    return _sized(file, found.st_size, (found.st_dev, found.st_ino, found.st_size))
+
+
+def _sized(file: SourceFile, size: int, identity: tuple[int, int, int]) -> Measured:
+    if size > LARGEST_FILE:
+        raise BadRequest(f"{file.name!r} is too large for a snapshot ({size} bytes).")
+    return Measured(file, size, identity)
 
 
 def _pieces(source: Measured) -> Iterator[int]:
@@ -157,7 +177,9 @@ def _bytes(batch: Batch) -> bytes | None:
     """The batch's bytes; None where the file has a hole all along."""
     file = batch.source.file
     try:
-        fd = os.open(file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if not isinstance(file.source, Path):
+            return file.source.read(batch.offset, batch.length)
+        fd = os.open(file.source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             found = os.fstat(fd)
             if (found.st_dev, found.st_ino, found.st_size) != batch.source.identity:
@@ -182,10 +204,10 @@ def _hole(fd: int, batch: Batch) -> bool:
 
 
 def _changed(file: SourceFile) -> StoreFailed:
-    return StoreFailed(f"{file.name!r} changed while it was stored.", hint="Take the snapshot again.", detail=str(file.path))
+    return StoreFailed(f"{file.name!r} changed while it was stored.", hint="Take the snapshot again.", detail=str(file.source))
 
 
 def _unreadable(file: SourceFile, error: OSError) -> StoreFailed:
     return StoreFailed(
-        f"{file.name!r} can't be read to be stored: {os.strerror(error.errno or 0)}.", detail=f"{file.path}: {error}"
+        f"{file.name!r} can't be read to be stored: {os.strerror(error.errno or 0)}.", detail=f"{file.source}: {error}"
     )

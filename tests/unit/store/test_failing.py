@@ -135,7 +135,7 @@ def test_fetching(bench: Bench) -> None:
 def test_nothing_is_withdrawn_when_the_heads_answer_is_lost(bench: Bench) -> None:
     """The last put of a publish is the head's. Cleaning up then would tear down what is published."""
     counting = Failing(LocalBackend(bench.root), -1, done=True)
-    source = SourceFile("a", bench.source("a", NEW["a"]).path, 0o600)
+    source = SourceFile("a", bench.source("a", NEW["a"]).source, 0o600)
     Repository.on(counting).publish(KERNEL, [source], lambda _: {})
     bench.repository.drop(KERNEL)
     losing = Failing(LocalBackend(bench.root), counting.count, done=True)

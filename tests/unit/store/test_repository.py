@@ -170,14 +170,14 @@ def test_kernel_ids_that_are_none(bench: Bench, kernel: str) -> None:
 def test_file_names_that_are_none(bench: Bench, name: str) -> None:
     source = bench.source("good", b"x")
     with pytest.raises(BadRequest):
-        bench.repository.publish(KERNEL, [SourceFile(name, source.path, 0o600)], lambda _: {})
+        bench.repository.publish(KERNEL, [SourceFile(name, source.source, 0o600)], lambda _: {})
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a", "a/b"), ("a/b/c", "a/b")])
 def test_file_names_that_clash(bench: Bench, names: tuple[str, str]) -> None:
     source = bench.source("good", b"x")
     with pytest.raises(BadRequest):
-        bench.repository.publish(KERNEL, [SourceFile(name, source.path, 0o600) for name in names], lambda _: {})
+        bench.repository.publish(KERNEL, [SourceFile(name, source.source, 0o600) for name in names], lambda _: {})
 
 
 @pytest.mark.parametrize("cuts", [[5, 3], [-1], [0, 11], [1, 2, 1]])
