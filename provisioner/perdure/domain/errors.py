@@ -139,6 +139,16 @@ class StoreFailed(PerdureError):
     next = Next.RETRY
 
 
+class StoreAway(StoreFailed):
+    """The repository does not answer, or asks to wait: it may be different soon. `unclear`: a write may have taken place."""
+
+    code = "store-away"
+
+    def __init__(self, sentence: str, *, hint: str = "", detail: str = "", unclear: bool = True) -> None:
+        super().__init__(sentence, hint=hint, detail=detail)
+        self.unclear = unclear
+
+
 class Corrupt(StoreFailed):
     """Bytes in the repository are not what was written. Names the object."""
 

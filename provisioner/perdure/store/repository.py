@@ -7,19 +7,18 @@ import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
-from urllib.parse import unquote, urlsplit
 
 from perdure.domain.errors import BadRequest, Corrupt, StoreFailed
 from perdure.domain.ids import Generation, KernelId, kernel_id
 
-from . import canonical, damage, durable, envelope, leftovers, manifest, rescue
+from . import canonical, damage, envelope, leftovers, manifest, rescue
 from .backend import Absent, Backend, Changed
 from .envelope import Kind, corrupt
 from .fetch import fetch
 from .index import Index
-from .local import LocalBackend, failure
 from .manifest import Manifest
 from .names import KERNELS, REPOSITORY, KernelNames, generation_of
+from .opening import open_backend
 from .publish import MakeRecord, PublishStats, publish
 from .settings import DEFAULTS, StoreSettings
 from .source import SourceFile
@@ -47,11 +46,11 @@ class Repository:
 
     @classmethod
     def open(cls, url: str, *, create: bool = True, settings: StoreSettings = DEFAULTS) -> Repository:
-        """`file:///path`. A folder that is missing or empty becomes a repository if `create`.
+        """`file:///path` or `s3://bucket/prefix`. A place that is missing or empty becomes a repository if `create`.
 
         Raises BadRequest, StoreFailed, NewerFormat.
         """
-        return cls.on(_local(_path(url), create=create), create=create)
+        return cls.on(open_backend(url, create=create, settings=settings), create=create)
 
     @classmethod
     def on(cls, backend: Backend, *, create: bool = True) -> Repository:
@@ -65,7 +64,9 @@ class Repository:
                 f"{backend.url} holds other things than a repository.", hint="Use an empty folder, or the right one."
             )
         if not create:
-            raise StoreFailed(f"There is no repository at {backend.url}.", hint="Is the file system mounted?")
+            raise StoreFailed(
+                f"There is no repository at {backend.url}.", hint="Is the address right, and the file system mounted?"
+            )
         try:
             backend.put(REPOSITORY, envelope.wrap(Kind.REPOSITORY, canonical.dump({"id": secrets.token_hex(16)})), if_absent=True)
         except Changed:
@@ -144,34 +145,6 @@ class Repository:
     def drop(self, kernel: KernelId) -> None:
         """Remove everything of a kernel. Idempotent; interrupted, it can be done again."""
         leftovers.remove_kernel(self._backend, kernel_id(kernel))
-
-
-def _path(url: str) -> Path:
-    parts = urlsplit(url)
-    path = unquote(parts.path)
-    if (
-        parts.scheme != "file"
-        or parts.netloc not in ("", "localhost")
-        or not path.startswith("/")
-        or parts.query
-        or parts.fragment
-    ):
-        raise BadRequest(f"{url!r} is not a repository's address.", hint="It is a folder: file:///absolute/path.")
-    return Path(path)
-
-
-def _local(path: Path, *, create: bool) -> LocalBackend:
-    try:
-        if create and not path.is_dir():
-            anchor = path
-            while not anchor.is_dir() and anchor != anchor.parent:
-                anchor = anchor.parent
-            durable.make_folders(path, anchor)
-        if not path.is_dir():
-            raise StoreFailed(f"There is no repository at {path}.", hint="Is the file system mounted?")
-    except OSError as error:
-        raise failure(error, "make", path) from error
-    return LocalBackend(path)
 
 
 def _read_id(backend: Backend) -> str:

@@ -343,7 +343,20 @@ def test_no_symbolic_link_is_followed(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "relative", "/plain/path", "s3://bucket/x", "file://host/x", "file:relative", "file:///x?a=b"]
+    "url",
+    [
+        "",
+        "relative",
+        "/plain/path",
+        "s3:///x",
+        "s3://bucket/../x",
+        "s3://Bucket/x",
+        "s3://bucket/x?a=b",
+        "gs://bucket/x",
+        "file://host/x",
+        "file:relative",
+        "file:///x?a=b",
+    ],
 )
 def test_addresses_that_are_none(url: str) -> None:
     with pytest.raises(BadRequest):
