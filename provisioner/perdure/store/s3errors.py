@@ -27,6 +27,7 @@ _REFUSED_FOR_NOW = frozenset(
     {"SlowDown", "ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "TooManyRequests", "429"}
 )
 """The server says itself that it did nothing."""
+_LATER = frozenset({408, 409, 429})
 _BROKEN = frozenset({"InternalError", "ServiceUnavailable", "BadDigest", "IncompleteBody", "RequestTimeoutException"})
 _NO_CREDENTIALS = (boto.NoCredentialsError, boto.PartialCredentialsError, boto.ProfileNotFound)
 _OLD_CREDENTIALS = (boto.CredentialRetrievalError, boto.TokenRetrievalError, boto.SSOError)
@@ -103,7 +104,7 @@ def _answered(error: Any, verb: str, url: str, bucket: str, detail: str) -> Stor
         return NoRoom(f"There is no space left in {url}.", hint="Make room or use another repository.", detail=detail)
     if code == "NotImplemented" or status == 501:
         return ignores_conditions(url)
-    if code in _REFUSED_FOR_NOW or code in _BROKEN or status >= 500:
+    if code in _REFUSED_FOR_NOW or code in _BROKEN or status in _LATER or status >= 500:
         return StoreAway(
             f"The server of {url} has trouble: {code or status}.",
             hint="Snapshots go on by themselves when it is over.",

@@ -223,7 +223,7 @@ def test_a_file_that_changes_meanwhile_is_noticed(bench: Bench) -> None:
 
     def shrink(done: int, _: int) -> None:
         if done < 20 << 20:
-            os.truncate(big.path, 30 << 20)
+            os.truncate(big.source, 30 << 20)
 
     with pytest.raises(StoreFailed):
         bench.repository.publish(KERNEL, [big], lambda _: {}, progress=shrink)
