@@ -7,9 +7,11 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from perdure.domain.errors import PerdureError
+from perdure.domain.pace import REMEMBERED, Cost
 from perdure.domain.record import Trigger
-from perdure.domain.schedule import ScheduleFacts, decide
+from perdure.domain.schedule import Decision, ScheduleFacts, decide
 
+from .capture import rfc3339
 from .kernel import Kernel
 from .usage import Usage
 
@@ -98,9 +100,10 @@ class Loop:
     async def _once(self) -> float:
         """Seconds until the next look, if nothing happens before."""
         now = self._clock.monotonic()
-        decision = decide(self._kernel.memory.policy, now, self._facts(await self._kernel.host.blocking(self._usage)))
-        if decision.why != self._kernel.next_snapshot:
-            self._kernel.next_snapshot = decision.why
+        decision = decide(self._kernel.memory.policy, now, await self.facts())
+        said = self._said(decision, now)
+        if said != self._kernel.next_snapshot:
+            self._kernel.next_snapshot = said
             self._kernel.news.tell()
         if decision.snapshot is None:
             return _LOOK_S if decision.at is None else min(max(decision.at - now, 0.0), _LOOK_S)
@@ -110,11 +113,20 @@ class Loop:
             log.info("%s: no snapshot: %s", self._kernel.memory.kernel, error)
         return 0.0
 
+    def _said(self, decision: Decision, now: float) -> str:
+        """For people: why, and not before when, as the wall clock shows it."""
+        if decision.at is None:
+            return decision.why
+        at = rfc3339(round(self._clock.now() + decision.at - now))
+        return f"{at[:10]} {at[11:19]} UTC or later: {decision.why}"
+
     def _usage(self) -> Usage:
         sandbox = self._kernel.sandbox
         return Usage.of(sandbox.processes()) if sandbox is not None else Usage()
 
-    def _facts(self, usage: Usage) -> ScheduleFacts:
+    async def facts(self) -> ScheduleFacts:
+        """How things are now."""
+        usage = await self._kernel.host.blocking(self._usage)
         activity = self._kernel.activity
         return ScheduleFacts(
             phase=self._kernel.phase,
@@ -127,4 +139,11 @@ class Loop:
             cell_ended=activity.cell_ended,
             work_s=activity.work_s,
             growth_bytes=abs(usage.memory_bytes - self._base.memory_bytes),
+            costs=self._costs(),
         )
+
+    def _costs(self) -> tuple[Cost, ...]:
+        """Of the last snapshots of this life, as their records say: an agent that has just been started knows them too."""
+        infos = self._kernel.infos
+        known = [infos[one] for one in self._kernel.memory.lineage[-REMEMBERED:] if one in infos]
+        return tuple(Cost(one.stall_s, one.total_s) for one in known)

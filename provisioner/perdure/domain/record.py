@@ -17,6 +17,8 @@ class Trigger(StrEnum):
     DEMAND = "demand"
     BEFORE_RESTORE = "before-restore"
     SHUTDOWN = "shutdown"
+    PREEMPTION = "preemption"
+    """The agent was told to end: the machine may be about to go."""
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,16 @@
 """When to take the next snapshot that nobody asked for.
 
 The aim is to lose little work and to cost nothing where there is nothing to lose: an idle kernel is left alone for ever, a
-working one is saved every `snapshot_interval_s`, and the end of a cell is a good moment (the user looks at the result and types)
-as soon as enough would be lost. A kernel that can't be saved now is tried again, less and less often.
+working one is saved at the pace that its snapshots' cost suggests (`pace`), and the end of a cell is a good moment (the user
+looks at the result and types) as soon as enough would be lost. A kernel that can't be saved now is tried again, less and less
+often. The machine's end knows no budget: what would be lost is saved then.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .pace import Cost, Pace, pace, span
 from .phases import Phase
 from .policy import Policy
 from .record import Trigger
@@ -41,6 +43,8 @@ class ScheduleFacts:
     """Running time since the last snapshot (or start), of ended cells and of the running one."""
     growth_bytes: int
     """By how much memory has changed since then, as far as is known."""
+    costs: tuple[Cost, ...] = ()
+    """Of the last snapshots, the newest last, at most `pace.REMEMBERED`."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +58,27 @@ class Decision:
 
 def decide(policy: Policy, now: float, facts: ScheduleFacts) -> Decision:
     """Whether to take a snapshot now. Ask again whenever a fact changes, and at `Decision.at`."""
-    if facts.phase is not Phase.RUNNING:
-        return Decision(None, None, f"the kernel is {facts.phase}")
-    if not (facts.ran_since or facts.busy):
-        return Decision(None, None, "nothing ran since the last snapshot")
+    if policy.only_when_asked:
+        return Decision(None, None, "snapshots are taken only when they are asked for")
+    if (nothing := _nothing_to_do(facts)) is not None:
+        return nothing
 
-    due = _due(policy, now, facts)
+    rhythm = pace(policy, facts.costs)
+    due = _due(policy, now, facts, rhythm)
     if due is None:
         return Decision(None, None, "no snapshots by time, and no cell has ended")
     at, trigger, why = due
-    earliest = _earliest(policy, now, facts)
+    earliest, hindrance = _earliest(policy, now, facts, rhythm)
     if at <= now and earliest <= now:
         return Decision(trigger, None, why)
-    if earliest > at:
-        why = f"{why}; {'the last attempt failed' if facts.failures_in_a_row else 'the last one is too recent'}"
-    return Decision(None, max(at, earliest), why)
+    return Decision(None, max(at, earliest), f"{why}; {hindrance}" if earliest > at else why)
+
+
+def decide_last(policy: Policy, facts: ScheduleFacts) -> Decision:
+    """Whether to take a last snapshot, now that the agent is to end. No gap, budget or earlier failure is a reason not to."""
+    if policy.only_when_asked or policy.preemption_deadline_s <= 0:
+        return Decision(None, None, "a last snapshot is not wanted")
+    return _nothing_to_do(facts) or Decision(Trigger.PREEMPTION, None, "the agent is told to end")
 
 
 def retry_after(policy: Policy, failures: int) -> float:
@@ -79,7 +89,17 @@ def retry_after(policy: Policy, failures: int) -> float:
     return max(policy.min_gap_s, min(wait, LONGEST_RETRY_S))
 
 
-def _due(policy: Policy, now: float, facts: ScheduleFacts) -> tuple[float, Trigger, str] | None:
+def _nothing_to_do(facts: ScheduleFacts) -> Decision | None:
+    if facts.phase is Phase.SNAPSHOTTING:
+        return Decision(None, None, "a snapshot is being taken")
+    if facts.phase is not Phase.RUNNING:
+        return Decision(None, None, f"the kernel is {facts.phase}")
+    if not (facts.ran_since or facts.busy):
+        return Decision(None, None, "nothing ran since the last snapshot")
+    return None
+
+
+def _due(policy: Policy, now: float, facts: ScheduleFacts, rhythm: Pace) -> tuple[float, Trigger, str] | None:
     """(when, why it is called, in words) of the first reason; what holds already is due `now`."""
     base = facts.started_at if facts.last_snapshot_at is None else facts.last_snapshot_at
     reasons: list[tuple[float, Trigger, str]] = []
@@ -87,17 +107,26 @@ def _due(policy: Policy, now: float, facts: ScheduleFacts) -> tuple[float, Trigg
         if facts.last_snapshot_at is None:
             reasons.append((now, Trigger.CELL, "the first cell has ended"))
         if facts.work_s >= policy.after_cell_work_s:
-            reasons.append((now, Trigger.CELL, f"{facts.work_s:.0f} s of work would be lost"))
+            reasons.append((now, Trigger.CELL, f"a cell has ended, {span(facts.work_s)} of work would be lost"))
         if facts.growth_bytes >= policy.after_cell_growth_bytes:
-            reasons.append((now, Trigger.CELL, f"{facts.growth_bytes >> 20} MiB of memory have changed"))
-        reasons.append((base + policy.after_cell_age_s, Trigger.CELL, "a cell has ended since the last snapshot"))
+            reasons.append((now, Trigger.CELL, f"a cell has ended, {facts.growth_bytes >> 20} MiB of memory have changed"))
+        age = f"a cell has ended, and {span(policy.after_cell_age_s)} after the last snapshot that counts"
+        reasons.append((base + policy.after_cell_age_s, Trigger.CELL, age))
     if policy.snapshot_interval_s > 0:
-        reasons.append((base + policy.snapshot_interval_s, Trigger.INTERVAL, "the interval is over"))
+        every = f"the kernel works and is saved every {span(rhythm.interval_s)}: {rhythm.why}"
+        reasons.append((base + rhythm.interval_s, Trigger.INTERVAL, every))
     return min(reasons, key=lambda reason: max(reason[0], now), default=None)
 
 
-def _earliest(policy: Policy, now: float, facts: ScheduleFacts) -> float:
-    """When the gap after the last attempt is over. An attempt dated later than `now` counts as one that ends now."""
-    if facts.last_attempt_at is None:
-        return now
-    return min(facts.last_attempt_at, now) + retry_after(policy, facts.failures_in_a_row)
+def _earliest(policy: Policy, now: float, facts: ScheduleFacts, rhythm: Pace) -> tuple[float, str]:
+    """When nothing is in the way any more, and what was in the way longest. What is dated later than `now` counts as of now."""
+    waits = [(now, "nothing is in the way")]
+    if facts.last_attempt_at is not None:
+        wait, failures = retry_after(policy, facts.failures_in_a_row), facts.failures_in_a_row
+        attempt = "the last attempt" if failures == 1 else f"the last {failures} attempts"
+        why = f"{attempt} failed, the next one waits {span(wait)}" if failures else "the last snapshot is too recent"
+        waits.append((min(facts.last_attempt_at, now) + wait, why))
+    if facts.last_snapshot_at is not None and facts.costs:
+        why = f"after a stall of {span(facts.costs[-1].stall_s)} the kernel is left alone for {span(rhythm.rest_s)}"
+        waits.append((min(facts.last_snapshot_at, now) + rhythm.rest_s, why))
+    return max(waits, key=lambda wait: wait[0])

@@ -11,7 +11,13 @@ from typing import Any
 
 from traitlets import Bool, Enum, Float, HasTraits, Int, Unicode
 
-from perdure.domain.policy import Policy
+from perdure.domain.policy import CHOICES, RANGES, Policy
+
+
+def _number(name: str, help: str) -> Float[float, float | int]:
+    """The trait of a field that has bounds of its own."""
+    least, most = RANGES[name]
+    return Float(getattr(Policy, name), min=least, max=most, help=help).tag(config=True)
 
 
 class PolicyTraits(HasTraits):
@@ -28,6 +34,12 @@ class PolicyTraits(HasTraits):
         min=0,
         help="Longest time in seconds between two snapshots of a working kernel; 0 = none by time.",
     ).tag(config=True)
+    loss_budget_s = _number("loss_budget_s", "Lose at most this many seconds of work with the kernel.")
+    stall_budget = _number("stall_budget", "Freeze the kernel for at most this share of the time (0.01: one percent).")
+    mean_time_between_failures_s = _number(
+        "mean_time_between_failures_s",
+        "Assumed seconds between two failures of this machine; the shorter, the more often a kernel is saved.",
+    )
     after_cell_work_s = Float(
         Policy.after_cell_work_s, min=0, help="Snapshot at the end of a cell when this many seconds of work would be lost …"
     ).tag(config=True)
@@ -40,6 +52,18 @@ class PolicyTraits(HasTraits):
     min_gap_s = Float(Policy.min_gap_s, min=0, help="Least time in seconds between two snapshots that nobody asked for.").tag(
         config=True
     )
+    only_when_asked = Bool(
+        Policy.only_when_asked,
+        help="Take no snapshot that nobody asked for, not even after the first cell or at the agent's end.",
+    ).tag(config=True)
+    preemption_deadline_s = _number(
+        "preemption_deadline_s", "Seconds for a last snapshot when the agent is told to end; 0 = none is taken."
+    )
+    engine: Enum[Any] = Enum(
+        CHOICES["engine"],
+        Policy.engine,
+        help="Save memory while the kernel goes on (live), while it is frozen (classic), or auto.",
+    ).tag(config=True)
     restore_on_death = Bool(
         Policy.restore_on_death, help="Bring a kernel that dies back from its newest good snapshot by itself."
     ).tag(config=True)
@@ -50,7 +74,9 @@ class PolicyTraits(HasTraits):
     ).tag(config=True)
     stable_s = Float(Policy.stable_s, min=0, help="A restored kernel that lives for this many seconds is good.").tag(config=True)
     snapshots_at_shutdown: Enum[Any] = Enum(
-        ("drop", "keep"), Policy.snapshots_at_shutdown, help="What becomes of a kernel's snapshots when it is shut down."
+        CHOICES["snapshots_at_shutdown"],
+        Policy.snapshots_at_shutdown,
+        help="What becomes of a kernel's snapshots when it is shut down.",
     ).tag(config=True)
 
     @property
