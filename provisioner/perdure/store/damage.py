@@ -13,6 +13,7 @@ from perdure.domain.ids import KernelId
 from . import envelope
 from .backend import Backend, Changed
 from .envelope import Kind
+from .head import Head
 from .index import Index
 from .names import KernelNames
 
@@ -28,9 +29,13 @@ def mark(backend: Backend, kernel: KernelId, pack: str) -> None:
         pass
 
 
-def distrust(backend: Backend, kernel: KernelId, index: Index) -> None:
-    """`index` forgets the blocks of packs that are marked, missing or of the wrong size. Raises StoreFailed."""
-    names = KernelNames(kernel)
+def distrust(backend: Backend, current: Head, index: Index) -> None:
+    """`index` forgets the blocks of packs that are condemned, marked, missing or of the wrong size. Raises StoreFailed.
+
+    A condemned pack may be deleted at any moment by a collection that began before.
+    """
+    names = KernelNames(current.kernel)
     sizes = {entry.name: entry.size for entry in backend.list(names.packs)}
     marked = {f"{names.packs}{entry.name.removeprefix(names.damaged)}" for entry in backend.list(names.damaged)}
-    index.forget([pack for pack, size in index.packs.items() if pack in marked or sizes.get(pack) != size])
+    bad = marked | current.condemned_objects
+    index.forget([pack for pack, size in index.packs.items() if pack in bad or sizes.get(pack) != size])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from perdure.domain.errors import NotFound
@@ -14,6 +16,18 @@ from .envelope import Kind, corrupt
 from .names import HIGHEST_GENERATION, Claim, KernelNames, generation_of, is_claim, new_claim
 
 _NONE = Claim("")
+_OBJECT = re.compile(r"(?:manifests|index|packs)/[1-9][0-9]{0,15}-[0-9a-f]{16}(?:-[0-9]{1,10})?")
+
+
+@dataclass(frozen=True)
+class Condemned:
+    """An object that nothing published refers to since `since` (seconds since 1970), and nothing ever will again.
+
+    It stays for a while, because somebody who read an older head may still be reading it. `name` is below the kernel's folder.
+    """
+
+    name: str
+    since: int
 
 
 @dataclass(frozen=True)
@@ -25,6 +39,7 @@ class Head:
     claim: Claim = _NONE
     generations: tuple[Claim, ...] = ()
     indexes: tuple[Claim, ...] = ()
+    condemned: tuple[Condemned, ...] = ()
     tag: str = ""
 
     def claiming(self) -> Head:
@@ -33,6 +48,36 @@ class Head:
 
     def publishing(self) -> Head:
         return replace(self, generations=(*self.generations, self.claim), indexes=(*self.indexes, self.claim))
+
+    @property
+    def open(self) -> bool:
+        """Somebody has claimed and not finished: a publish that runs, or one that was broken off."""
+        return self.claim not in self.generations and self.claim not in self.indexes
+
+    @property
+    def condemned_objects(self) -> frozenset[str]:
+        """Their whole names."""
+        folder = KernelNames(self.kernel).folder
+        return frozenset(f"{folder}{one.name}" for one in self.condemned)
+
+    def condemning(self, objects: Iterable[str], now: int) -> Head:
+        """`objects` (whole names) are not needed any more. Later ones never get an earlier time: what refers goes first."""
+        folder, known = KernelNames(self.kernel).folder, self.condemned_objects
+        earlier = tuple(Condemned(one.name, min(one.since, now)) for one in self.condemned)  # a clock may have been ahead
+        return replace(
+            self, condemned=earlier + tuple(Condemned(name.removeprefix(folder), now) for name in objects if name not in known)
+        )
+
+    def striking(self, objects: Collection[str]) -> Head:
+        """`objects` (whole names) are condemned no more, most likely because they are gone."""
+        folder = KernelNames(self.kernel).folder
+        return replace(self, condemned=tuple(one for one in self.condemned if f"{folder}{one.name}" not in objects))
+
+    def retiring(self, gone: Collection[Claim], now: int) -> Head:
+        """Without the generations `gone`. Their blocks stay until a collection finds that nobody needs them."""
+        names = KernelNames(self.kernel)
+        kept = tuple(claim for claim in self.generations if claim not in gone)
+        return replace(self, generations=kept).condemning([names.manifest(claim) for claim in gone], now)
 
     def find(self, generation: Generation) -> Claim:
         """Raises NotFound."""
@@ -46,16 +91,17 @@ class Head:
 
     def store(self, backend: Backend) -> Head:
         """Compare-and-swap against the state that this was read from. Raises Changed."""
-        body = canonical.dump(
-            {
-                "kernel_id": self.kernel,
-                "token": secrets.token_hex(16),
-                "claimed": self.claimed,
-                "claim": self.claim,
-                "generations": list(self.generations),
-                "indexes": list(self.indexes),
-            }
-        )
+        content: dict[str, object] = {
+            "kernel_id": self.kernel,
+            "token": secrets.token_hex(16),
+            "claimed": self.claimed,
+            "claim": self.claim,
+            "generations": list(self.generations),
+            "indexes": list(self.indexes),
+        }
+        if self.condemned:
+            content["condemned"] = [[one.name, one.since] for one in self.condemned]
+        body = canonical.dump(content)
         data = envelope.wrap(Kind.HEAD, body)
         name = KernelNames(self.kernel).head
         tag = backend.put(name, data, if_match=self.tag) if self.tag else backend.put(name, data, if_absent=True)
@@ -79,7 +125,8 @@ def load(backend: Backend, kernel: KernelId) -> Head:
     claim = canonical.text(name, data, "claim")
     if not is_claim(claim) or generation_of(Claim(claim)) != claimed:
         raise corrupt(name, "its claim is none")
-    return Head(kernel, claimed, Claim(claim), generations, indexes, tag)
+    condemned = _condemned(name, canonical.items(name, data, "condemned") if "condemned" in data else [])
+    return Head(kernel, claimed, Claim(claim), generations, indexes, condemned, tag)
 
 
 def _claims(name: str, values: list[object], claimed: int) -> tuple[Claim, ...]:
@@ -93,3 +140,14 @@ def _claims(name: str, values: list[object], claimed: int) -> tuple[Claim, ...]:
             raise corrupt(name, "its generations are not in order")
         claims.append(claim)
     return tuple(claims)
+
+
+def _condemned(name: str, values: list[object]) -> tuple[Condemned, ...]:
+    found: list[Condemned] = []
+    for value in values:
+        match value:
+            case [str(condemned), int(since)] if _OBJECT.fullmatch(condemned) and since >= 0:
+                found.append(Condemned(condemned, since))
+            case _:
+                raise corrupt(name, "it condemns something that is no object")
+    return tuple(found)

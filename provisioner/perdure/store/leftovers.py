@@ -1,4 +1,9 @@
-"""Objects that the head doesn't list, and their removal: what refers goes before what is referred to."""
+"""Objects that the head doesn't list, and their removal: what refers goes before what is referred to.
+
+What goes wrong in the world: a process claims, is stopped for an hour, and goes on. By then others have claimed and published,
+and their objects aren't in the head that it knows. So it lists first, looks whether its head is still the head, and then deletes
+what it has listed: whoever claims after that look writes under names that aren't in the list.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +11,43 @@ from collections.abc import Callable, Iterator
 
 from perdure.domain.ids import KernelId
 
-from .backend import Backend, Entry
+from .backend import Absent, Backend, Entry
 from .head import Head
 from .names import Claim, KernelNames
+from .packer import overtaken
 
 
 def find(backend: Backend, current: Head) -> Iterator[Entry]:
-    """What `current` doesn't list, in the order in which it may be deleted; that of a publish that still runs too."""
+    """What `current` neither lists nor condemns, in the order in which it may be deleted; that of a publish that runs too."""
     manifests, index, packs, damaged = KernelNames(current.kernel).folders
     published, used = frozenset[str](current.generations), frozenset[str](current.indexes)
+    waiting = current.condemned_objects
     for folder, kept in ((manifests, published), (index, used), (packs, used), (damaged, used)):
-        yield from _objects(backend, folder, lambda claim, kept=kept: claim not in kept)  # type: ignore[misc]
+        for entry in _objects(backend, folder, lambda claim, kept=kept: claim not in kept):  # type: ignore[misc]
+            if entry.name not in waiting:
+                yield entry
 
 
 def remove(backend: Backend, claimed: Head) -> None:
-    """Raises StoreFailed, NoRoom. `claimed` has just locked out whoever else may be writing, and has written nothing itself."""
-    for entry in list(find(backend, claimed)):
+    """`claimed` has locked out whoever else may be writing, and all that it has written is listed in it.
+
+    Raises Conflict when it has been locked out itself, StoreFailed, NoRoom.
+    """
+    found = list(find(backend, claimed))
+    if found:
+        check(backend, claimed)
+    for entry in found:
         backend.delete(entry.name)
+
+
+def check(backend: Backend, current: Head) -> None:
+    """Raises Conflict when `current` is the head no more."""
+    try:
+        if backend.stat(KernelNames(current.kernel).head).tag == current.tag:
+            return
+    except Absent:
+        pass
+    raise overtaken(current.kernel)
 
 
 def remove_claim(backend: Backend, kernel: KernelId, claim: Claim) -> None:

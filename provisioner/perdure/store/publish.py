@@ -96,7 +96,7 @@ def _write(
     """Steps 3 to 5."""
     names = KernelNames(claimed.kernel)
     index = Index.load(backend, claimed.kernel, claimed.indexes)
-    damage.distrust(backend, claimed.kernel, index)
+    damage.distrust(backend, claimed, index)
     with Packer(backend, claimed, index) as packer:
         stored = _store_files(packer, measured, progress, cancelled)
         packer.finish()

@@ -41,7 +41,7 @@ def _rebuild(backend: Backend, kernel: KernelId) -> Head:
     claimed = max(numbers, default=0) + _SKIPPED
     # Of two indexes of one number the published one counts.
     used = _ascending([*indexes, *(claim for claim in generations if claim in indexes)])
-    return Head(kernel, claimed, new_claim(claimed), generations, used, tag)
+    return Head(kernel, claimed, new_claim(claimed), generations, used, tag=tag)
 
 
 def _claims(backend: Backend, folder: str) -> Iterable[Claim]:
