@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from perdure.store.backend import Backend
+from perdure.store.keys import Key, Keys
 from perdure.store.local import LocalBackend
 from perdure.store.retry import Retrying
 from perdure.store.s3 import S3Backend
 from perdure.store.s3probe import Proven
+from perdure.store.seal import Sealed
 
 from tests.s3 import served
 
@@ -33,12 +35,18 @@ def _proven(folder: Path, endpoint: str) -> Backend:
     return Proven(_s3(folder, endpoint), aside, str(folder))
 
 
+def _sealed(below: Backend) -> Backend:
+    return Sealed(below, Keys((Key(b"k" * 32),)), "0123456789abcdef" * 2)
+
+
 BACKENDS: dict[str, Open] = {
     "local": _local,
     "local-retrying": lambda folder, endpoint: Retrying(_local(folder, endpoint)),
+    "local-sealed": lambda folder, endpoint: _sealed(_local(folder, endpoint)),
     "s3": _s3,
     "s3-retrying": lambda folder, endpoint: Retrying(_s3(folder, endpoint)),
     "s3-proven": _proven,
+    "s3-sealed": lambda folder, endpoint: _sealed(_s3(folder, endpoint)),
 }
 """Each gives a backend on the same objects whenever it is called with the same folder."""
 

@@ -56,4 +56,6 @@ def read_all(repository: Repository, kernel: KernelId, known: dict[Generation, G
             known[number] = info(repository.manifest(kernel, number), verified=True)
         except Corrupt as error:
             troubles.append(f"generation {number} is damaged: {error.sentence}")
+        except WrongKey as error:
+            troubles.append(f"generation {number} can't be read: {error.sentence}")
     return troubles

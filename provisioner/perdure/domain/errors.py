@@ -163,6 +163,20 @@ class NewerFormat(StoreFailed):
     next = Next.ASK_USER
 
 
+class NoKey(StoreFailed):
+    """The repository's key is configured, and it can't be had: nothing is read or written, least of all in plain."""
+
+    code = "no-key"
+    next = Next.ASK_USER
+
+
+class WrongKey(StoreFailed):
+    """The bytes are whole, and sealed with a key that isn't configured; or plain where one is."""
+
+    code = "wrong-key"
+    next = Next.ASK_USER
+
+
 class PreflightRefused(PerdureError):
     """The restore would not be safe here. The sentence names the file, flag or credential; nothing was started."""
 

@@ -16,6 +16,7 @@ from .envelope import Kind
 from .head import Head
 from .index import Index
 from .names import KernelNames
+from .seal import outdated
 
 
 def mark(backend: Backend, kernel: KernelId, pack: str) -> None:
@@ -30,12 +31,16 @@ def mark(backend: Backend, kernel: KernelId, pack: str) -> None:
 
 
 def distrust(backend: Backend, current: Head, index: Index) -> None:
-    """`index` forgets the blocks of packs that are condemned, marked, missing or of the wrong size. Raises StoreFailed.
+    """`index` forgets the blocks of packs that are condemned, marked, missing, of the wrong size, or sealed with an older key.
 
-    A condemned pack may be deleted at any moment by a collection that began before.
+    A condemned pack may be deleted at any moment by a collection that began before. An older key has leaked, or will be thrown
+    away: what is published now must not need it. Raises StoreFailed.
     """
     names = KernelNames(current.kernel)
     sizes = {entry.name: entry.size for entry in backend.list(names.packs)}
     marked = {f"{names.packs}{entry.name.removeprefix(names.damaged)}" for entry in backend.list(names.damaged)}
     bad = marked | current.condemned_objects
+    # A claim's index and packs are written with one key.
+    old = {claim for claim in current.indexes if outdated(backend, names.index(claim))}
+    bad |= {pack for pack in index.packs if names.claim_in(pack) in old}
     index.forget([pack for pack, size in index.packs.items() if pack in bad or sizes.get(pack) != size])

@@ -8,15 +8,17 @@ from enum import Enum
 
 from blake3 import blake3
 
-from perdure.domain.errors import Corrupt, NewerFormat
+from perdure.domain.errors import Corrupt, NewerFormat, WrongKey
 
 from .backend import Absent, Backend, Bytes
+from .names import REPOSITORY
 
 FORMAT = 1
 SIZE = 96
 _MAGIC = b"PERDURE\n"
 _FIELDS = struct.Struct("<8s4sHH16sQQ32s")
-_PLAIN = bytes(16)
+PLAIN = bytes(16)
+"""The key id of a body that isn't sealed."""
 
 _MIB = 1 << 20
 
@@ -30,6 +32,8 @@ class Kind(Enum):
     INDEX = (b"INDX", 4096 * _MIB)
     PACK = (b"PACK", 80 * _MIB)
     DAMAGE = (b"DMGD", 0)
+    SEALED = (b"SEAL", 4200 * _MIB)
+    """Any of the others, sealed (seal.py)."""
 
     @property
     def mark(self) -> bytes:
@@ -47,6 +51,7 @@ class Envelope:
     kind: Kind
     length: int
     digest: bytes
+    key: bytes = PLAIN
 
 
 def corrupt(name: str, what: str) -> Corrupt:
@@ -61,15 +66,40 @@ def wrap(kind: Kind, body: Bytes) -> bytearray:
     """The whole object."""
     if len(body) > kind.limit:
         raise ValueError(f"{len(body)} bytes are too many for {kind.name}")
-    fields = _FIELDS.pack(_MAGIC, kind.mark, FORMAT, 0, _PLAIN, 0, len(body), blake3(body).digest())
-    whole = bytearray(fields)
-    whole += blake3(fields).digest(16)
+    whole = bytearray(header(kind, PLAIN, len(body), blake3(body).digest()))
     whole += body
     return whole
 
 
+def header(kind: Kind, key: bytes, length: int, digest: bytes) -> bytes:
+    """The envelope of a body that the caller adds."""
+    fields = _FIELDS.pack(_MAGIC, kind.mark, FORMAT, 0, key, 0, length, digest)
+    return fields + blake3(fields).digest(16)
+
+
 def parse(name: str, header: bytes, kind: Kind) -> Envelope:
-    """The checked envelope of the object `name`. Raises Corrupt, NewerFormat."""
+    """The checked envelope of the plain object `name`. Raises Corrupt, NewerFormat, WrongKey."""
+    mark, found = _checked(name, header, kind)
+    if found.key != PLAIN:
+        raise WrongKey(f"{name} is encrypted, and no key is configured.", hint="Configure the key that it was written with.")
+    return _fitting(name, mark, found)
+
+
+def parse_sealed(name: str, header: bytes) -> Envelope:
+    """The checked envelope of the sealed object `name`. Raises Corrupt, NewerFormat, WrongKey."""
+    mark, found = _checked(name, header, Kind.SEALED)
+    if found.key == PLAIN and name == REPOSITORY:
+        raise WrongKey(
+            "The repository is not encrypted, and a key is configured.",
+            hint="Use an empty place for encrypted snapshots; to go on in plain, take the key out of the settings.",
+        )
+    if found.key == PLAIN:
+        raise corrupt(name, "it is in plain, in a repository that is encrypted")
+    return _fitting(name, mark, found)
+
+
+def _checked(name: str, header: bytes, kind: Kind) -> tuple[bytes, Envelope]:
+    """What an envelope says that is whole and of a format that is known: the kind's mark, and the rest."""
     if len(header) < SIZE:
         raise corrupt(name, f"{len(header)} bytes are left of it")
     magic, mark, version, flags, key, _fence, length, digest = _FIELDS.unpack_from(header)
@@ -83,15 +113,17 @@ def parse(name: str, header: bytes, kind: Kind) -> Envelope:
             hint="Update Perdure on this host.",
             detail=f"{name}: format {version}, flags {flags}",
         )
-    if key != _PLAIN:
-        raise NewerFormat(
-            f"{name} is encrypted, and this release can't decrypt.", hint="Update Perdure on this host.", detail=name
-        )
-    if version < 1 or mark != kind.mark:
-        raise corrupt(name, f"it is {mark!r} in format {version} where {kind.mark!r} is meant to be")
-    if length > kind.limit:
-        raise corrupt(name, f"it claims {length} bytes")
-    return Envelope(kind, length, digest)
+    if version < 1:
+        raise corrupt(name, f"it is in format {version}")
+    return mark, Envelope(kind, length, digest, key)
+
+
+def _fitting(name: str, mark: bytes, found: Envelope) -> Envelope:
+    if mark != found.kind.mark:
+        raise corrupt(name, f"it is {mark!r} where {found.kind.mark!r} is meant to be")
+    if found.length > found.kind.limit:
+        raise corrupt(name, f"it claims {found.length} bytes")
+    return found
 
 
 def unwrap(name: str, whole: bytes, kind: Kind) -> memoryview:

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from perdure.domain.errors import Corrupt
+from perdure.domain.errors import Corrupt, WrongKey
 from perdure.domain.ids import KernelId
 
 from . import envelope
@@ -45,20 +45,21 @@ class Index:
         """Pack -> size of the object, in the order in which they were written."""
         self._names: list[str] = []
         self._where: dict[bytes, bytes] = {}
-        self.lost: list[Corrupt] = []
+        self.lost: list[Corrupt | WrongKey] = []
         """What is wrong with the index objects that couldn't be read."""
 
     @classmethod
     def load(cls, backend: Backend, kernel: KernelId, claims: Iterable[Claim]) -> Index:
         """Where a block is there twice, the later claim's counts.
 
-        A damaged index object ends up in `lost`: what only the others list can still be found. Raises NewerFormat, StoreFailed.
+        One that is damaged, or sealed with a key that is gone, ends up in `lost`: what only the others list can still be
+        found. Raises NewerFormat, StoreFailed.
         """
         index = cls()
         for claim in claims:
             try:
                 index._load(backend, kernel, claim)
-            except Corrupt as error:
+            except (Corrupt, WrongKey) as error:
                 index.lost.append(error)
         return index
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 
-from perdure.domain.errors import BadRequest, Corrupt, StoreFailed
+from perdure.domain.errors import BadRequest, Corrupt, PerdureError, StoreFailed
 from perdure.domain.ids import Generation, KernelId, kernel_id
 
 from . import canonical, damage, envelope, leftovers, manifest, rescue
@@ -16,10 +16,13 @@ from .backend import Absent, Backend, Changed
 from .envelope import Kind, corrupt
 from .fetch import fetch
 from .index import Index
+from .keys import Keys
+from .keys import load as load_keys
 from .manifest import Manifest
 from .names import KERNELS, REPOSITORY, KernelNames, generation_of
 from .opening import open_backend
 from .publish import MakeRecord, PublishStats, publish
+from .seal import Sealed, outdated
 from .settings import DEFAULTS, StoreSettings
 from .source import SourceFile
 from .verify import VerifyReport, verify
@@ -36,8 +39,8 @@ _ID = re.compile(r"[0-9a-f]{32}")
 class Repository:
     """Snapshots of kernels. Every call reads the repository's present state; nothing is cached between calls.
 
-    Any method may raise StoreFailed (Corrupt, NewerFormat) or NoRoom. Calls for different kernels may run at the same time, in
-    any number of processes; two publishes of one kernel end with one Conflict.
+    Any method may raise StoreFailed (Corrupt, NewerFormat, WrongKey) or NoRoom. Calls for different kernels may run at the same
+    time, in any number of processes; two publishes of one kernel end with one Conflict.
     """
 
     def __init__(self, backend: Backend, id: str) -> None:
@@ -48,33 +51,21 @@ class Repository:
     def open(cls, url: str, *, create: bool = True, settings: StoreSettings = DEFAULTS) -> Repository:
         """`file:///path` or `s3://bucket/prefix`. A place that is missing or empty becomes a repository if `create`.
 
-        Raises BadRequest, StoreFailed, NewerFormat.
+        Raises BadRequest, StoreFailed: NewerFormat, NoKey, WrongKey among them.
         """
-        return cls.on(open_backend(url, create=create, settings=settings), create=create)
+        keys = load_keys(settings)
+        return cls.on(open_backend(url, create=create, settings=settings), create=create, keys=keys)
 
     @classmethod
-    def on(cls, backend: Backend, *, create: bool = True) -> Repository:
-        """The repository in `backend`."""
-        try:
-            return cls(backend, _read_id(backend))
-        except Absent:
-            pass
-        if any(entry.name not in _NOBODYS for entry in backend.list("")):
-            raise StoreFailed(
-                f"{backend.url} holds other things than a repository.", hint="Use an empty folder, or the right one."
-            )
-        if not create:
-            raise StoreFailed(
-                f"There is no repository at {backend.url}.", hint="Is the address right, and the file system mounted?"
-            )
-        try:
-            backend.put(REPOSITORY, envelope.wrap(Kind.REPOSITORY, canonical.dump({"id": secrets.token_hex(16)})), if_absent=True)
-        except Changed:
-            pass  # somebody else has made it at the same time
-        try:
-            return cls(backend, _read_id(backend))
-        except Absent:
-            raise StoreFailed(f"The repository at {backend.url} went away.") from None
+    def on(cls, backend: Backend, *, create: bool = True, keys: Keys | None = None) -> Repository:
+        """The repository in `backend`; with `keys` a sealed one, and no other."""
+        if keys is None:
+            return cls(backend, _find_id(backend, create=create))
+        door = Sealed(backend, keys, "")
+        id = _find_id(door, create=create)
+        if create:
+            _renew(door, id)
+        return cls(Sealed(backend, keys, id), id)
 
     @property
     def url(self) -> str:
@@ -145,6 +136,39 @@ class Repository:
     def drop(self, kernel: KernelId) -> None:
         """Remove everything of a kernel. Idempotent; interrupted, it can be done again."""
         leftovers.remove_kernel(self._backend, kernel_id(kernel))
+
+
+def _find_id(backend: Backend, *, create: bool) -> str:
+    """The repository's id; an empty place becomes a repository if `create`."""
+    try:
+        return _read_id(backend)
+    except Absent:
+        pass
+    if any(entry.name not in _NOBODYS for entry in backend.list("")):
+        raise StoreFailed(f"{backend.url} holds other things than a repository.", hint="Use an empty folder, or the right one.")
+    if not create:
+        raise StoreFailed(f"There is no repository at {backend.url}.", hint="Is the address right, and the file system mounted?")
+    try:
+        backend.put(REPOSITORY, _object(secrets.token_hex(16)), if_absent=True)
+    except Changed:
+        pass  # somebody else has made it at the same time
+    try:
+        return _read_id(backend)
+    except Absent:
+        raise StoreFailed(f"The repository at {backend.url} went away.") from None
+
+
+def _renew(door: Sealed, id: str) -> None:
+    """`repository` sealed with the present key, so that an older one can be thrown away some day."""
+    try:
+        if outdated(door, REPOSITORY):
+            door.put(REPOSITORY, _object(id), if_match=door.stat(REPOSITORY).tag)
+    except (Changed, PerdureError):
+        pass  # somebody else does it; or it can't be written, and who wants to write is told so
+
+
+def _object(id: str) -> bytearray:
+    return envelope.wrap(Kind.REPOSITORY, canonical.dump({"id": id}))
 
 
 def _read_id(backend: Backend) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from perdure.domain.errors import Corrupt, NewerFormat, NotFound
+from perdure.domain.errors import Corrupt, NewerFormat, NotFound, WrongKey
 from perdure.domain.ids import Generation, KernelId
 
 from . import damage, envelope, head, leftovers, manifest, pack, rescue
@@ -66,7 +66,7 @@ def verify(backend: Backend, kernels: Sequence[KernelId], generation: Generation
         except Corrupt as error:
             report.damaged_kernels[kernel] = error.sentence
             current = rescue.load(backend, kernel)
-        except NewerFormat as error:
+        except (NewerFormat, WrongKey) as error:
             report.damaged_kernels[kernel] = error.sentence
             continue
         if not current.tag and generation is None:
@@ -107,7 +107,7 @@ class _Kernel:
         problems: list[str] = []
         try:
             found = manifest.load(self._backend, self._head.kernel, claim)
-        except (Corrupt, NewerFormat) as error:
+        except (Corrupt, NewerFormat, WrongKey) as error:
             return [error.sentence]
         reader = BlockReader(self._backend, found, index)
         seen = set[bytes]()
@@ -120,7 +120,7 @@ class _Kernel:
                         problems += self._block(reader, entry.name, entry.length, seen)
                     if len(problems) > _MOST_PROBLEMS:
                         return problems
-            except (Corrupt, NewerFormat) as error:
+            except (Corrupt, NewerFormat, WrongKey) as error:
                 problems.append(error.sentence)
         return problems
 
