@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.domain.errors import Corrupt, PerdureError
+from perdure.domain.errors import Corrupt, PerdureError, WrongKey
 from perdure.domain.ids import Generation, KernelId
 from perdure.domain.record import Record
 from perdure.store.repository import Manifest, Repository
