@@ -49,6 +49,13 @@ class Head:
     def publishing(self) -> Head:
         return replace(self, generations=(*self.generations, self.claim), indexes=(*self.indexes, self.claim))
 
+    def using(self) -> Head:
+        """With the index and the packs of its own claim, and no generation: blocks were only moved."""
+        return replace(self, indexes=(*self.indexes, self.claim))
+
+    def without_indexes(self, claims: Collection[Claim]) -> Head:
+        return replace(self, indexes=tuple(claim for claim in self.indexes if claim not in claims))
+
     @property
     def open(self) -> bool:
         """Somebody has claimed and not finished: a publish that runs, or one that was broken off."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from perdure.domain.errors import PerdureError
 from perdure.domain.ids import KernelId
 
 from .backend import Absent, Backend, Entry
 from .head import Head
-from .names import Claim, KernelNames
+from .names import KernelNames
 from .packer import overtaken
 
 
@@ -50,11 +51,14 @@ def check(backend: Backend, current: Head) -> None:
     raise overtaken(current.kernel)
 
 
-def remove_claim(backend: Backend, kernel: KernelId, claim: Claim) -> None:
-    """What one claim wrote."""
-    for folder in KernelNames(kernel).folders:
-        for entry in list(_objects(backend, folder, lambda found: found == claim)):
-            backend.delete(entry.name)
+def withdraw(backend: Backend, claimed: Head) -> None:
+    """Remove what this claim wrote. It must be certain that the head doesn't list it and never will."""
+    try:
+        for folder in KernelNames(claimed.kernel).folders:
+            for entry in list(_objects(backend, folder, lambda found: found == claimed.claim)):
+                backend.delete(entry.name)
+    except PerdureError:
+        pass  # what made it fail may stand in the way here too; the next publish or collection removes it
 
 
 def remove_kernel(backend: Backend, kernel: KernelId) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
-from perdure.domain.errors import BadRequest, NoRoom, PerdureError
+from perdure.domain.errors import BadRequest, NoRoom
 from perdure.domain.ids import KernelId
 
 from . import damage, envelope, leftovers, manifest, rescue, source
@@ -72,15 +72,15 @@ def publish(
         if cancelled is not None and cancelled.is_set():
             raise source.called_off()
     except BaseException:
-        _withdraw(backend, claimed)
+        leftovers.withdraw(backend, claimed)
         raise
     try:
         claimed.publishing().store(backend)
     except Changed:
-        _withdraw(backend, claimed)
+        leftovers.withdraw(backend, claimed)
         raise overtaken(kernel) from None
     except NoRoom:
-        _withdraw(backend, claimed)
+        leftovers.withdraw(backend, claimed)
         raise
     return new
 
@@ -149,11 +149,3 @@ def _read_ahead(
                 yield first, pieces.result()
     for first, pieces in waiting:
         yield first, pieces.result()
-
-
-def _withdraw(backend: Backend, claimed: Head) -> None:
-    """Remove what this claim wrote. It must be certain that it isn't published."""
-    try:
-        leftovers.remove_claim(backend, claimed.kernel, claimed.claim)
-    except PerdureError:
-        pass  # what made the publish fail may stand in the way here too; the next publish removes it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from threading import Event
 
@@ -13,6 +13,7 @@ from perdure.domain.ids import Generation, KernelId, kernel_id
 
 from . import canonical, damage, envelope, leftovers, manifest, rescue
 from .backend import Absent, Backend, Changed
+from .collect import GRACE_S, Collected, collect, retire
 from .envelope import Kind, corrupt
 from .fetch import fetch
 from .index import Index
@@ -25,9 +26,10 @@ from .publish import MakeRecord, PublishStats, publish
 from .seal import Sealed, outdated
 from .settings import DEFAULTS, StoreSettings
 from .source import SourceFile
+from .usage import Usage, usage
 from .verify import VerifyReport, verify
 
-__all__ = ["Manifest", "PublishStats", "Repository", "SourceFile", "VerifyReport"]
+__all__ = ["Collected", "Manifest", "PublishStats", "Repository", "SourceFile", "Usage", "VerifyReport"]
 
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all."""
@@ -119,6 +121,7 @@ class Repository:
         try:
             fetch(self._backend, wanted, index, into, progress=progress)
         except Corrupt as error:
+            rescue.load(self._backend, kernel).find(generation)  # it may have been removed meanwhile: no damage then
             damage.mark(self._backend, kernel, error.detail)
             raise
         return wanted
@@ -132,6 +135,46 @@ class Repository:
         if kernel is None and generation is not None:
             raise BadRequest("A generation needs its kernel.")
         return verify(self._backend, self.kernels() if kernel is None else [kernel_id(kernel)], generation, data=data)
+
+    def usage(self, kernel: KernelId) -> Usage:
+        """What its generations hold and need. Reads all recipes. Raises NotFound."""
+        return usage(self._backend, kernel_id(kernel))
+
+    def retire(self, kernel: KernelId, generations: Collection[Generation], *, now: float) -> None:
+        """They are published no more; the next collections free what only they needed. The newest one can't be retired.
+
+        Raises Conflict when a snapshot is stored at the same time, NotFound.
+        """
+        retire(self._backend, kernel_id(kernel), generations, int(now))
+
+    def collect(
+        self,
+        kernel: KernelId,
+        *,
+        gone: Collection[Generation] = (),
+        now: float,
+        grace_s: float = GRACE_S,
+        take_over: bool = False,
+        dry_run: bool = False,
+        cancelled: Event | None = None,
+    ) -> Collected:
+        """Retire `gone` and remove what no generation needs. What was needed less than `grace_s` ago waits for a later
+        collection, since somebody may be reading it, on any host.
+
+        `take_over`: a publish that has begun and not ended isn't spared: it may have died. `dry_run`: only say what would go.
+
+        Raises Conflict (a publish was spared or came in between; `cancelled` was set), NotFound.
+        """
+        return collect(
+            self._backend,
+            kernel_id(kernel),
+            gone=gone,
+            now=int(now),
+            grace_s=int(grace_s),
+            take_over=take_over,
+            dry_run=dry_run,
+            cancelled=cancelled,
+        )
 
     def drop(self, kernel: KernelId) -> None:
         """Remove everything of a kernel. Idempotent; interrupted, it can be done again."""

@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perdure.domain.ids import Generation, KernelId
+from perdure.store import head
+from perdure.store.local import LocalBackend
+from perdure.store.names import KernelNames
+from perdure.store.reach import Reach
 from perdure.store.repository import Manifest, Repository, SourceFile
 
 KERNEL = KernelId("kernel-1")
@@ -18,8 +22,11 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.root = folder / "repository"
-        self.repository = Repository.open(self.root.as_uri())
+        self.repository = self.open()
         self._fetched = 0
+
+    def open(self) -> Repository:
+        return Repository.open(self.root.as_uri())
 
     def source(self, name: str, data: bytes, cuts: Sequence[int] | None = None, mode: int = 0o600) -> SourceFile:
         path = self.folder / f"source-{name.encode(errors='surrogateescape').hex()[:200]}"
@@ -54,6 +61,16 @@ class Bench:
             if name.startswith(f"{folder}/packs/") and name.split("/")[-1].rpartition("-")[0] in claims
         }
         return self.objects() - kept - {"repository", ".lock", f"{folder}/head"}
+
+    def dead(self, kernel: KernelId = KERNEL) -> set[str]:
+        """Files of which nothing that is published needs a byte, worked out from the manifests alone."""
+        backend = LocalBackend(self.root)
+        current = head.load(backend, kernel)
+        reach = Reach(backend, current).walk()
+        places = {place.pack for name in reach.users if (place := reach.index.find(name)) is not None}
+        names = KernelNames(kernel)
+        kept = {names.head, *map(names.manifest, current.generations), *map(names.index, current.indexes), *places}
+        return self.objects() - kept - {"repository", ".lock"}
 
 
 def noise(size: int, seed: int) -> bytes:

@@ -118,6 +118,33 @@ def test_killed_while_dropping(before: Bench, run: Run, tmp_path: Path) -> None:
     assert deaths > 15
 
 
+def test_killed_while_collecting(before: Bench, run: Run, tmp_path: Path) -> None:
+    """Retiring, moving blocks out of a pack that is mostly dead, condemning, deleting: all with the last published one whole."""
+    last = {"same": OLD["same"][: 2 << 16], "new": noise(50_000, 9)}
+    before.publish(last)
+    outcomes = []
+    for number, bench in enumerate(copies(before, tmp_path), 1):
+        outcomes.append(run(bench.root.as_uri(), "collect", number))
+        generations = bench.repository.generations(KERNEL)
+        assert generations in ([1, 2], [2]), number
+        assert bench.fetch(2) == last
+        assert bench.repository.verify().ok, number
+        if number % 2:
+            bench.repository.collect(KERNEL, gone=generations[:-1], now=zygote.NOW + 1, grace_s=0, take_over=True)
+        else:
+            claimed = bench.publish(last).generation
+            assert bench.fetch(claimed) == last
+            gone = bench.repository.generations(KERNEL)[:-1]
+            bench.repository.collect(KERNEL, gone=gone, now=zygote.NOW + 1, grace_s=0)
+        assert bench.repository.verify().ok, number
+        assert bench.fetch(bench.repository.generations(KERNEL)[-1]) == last
+        assert bench.dead() == set(), number
+        if outcomes[-1] == "done":
+            break
+    assert outcomes == ["killed"] * (len(outcomes) - 1) + ["done"]
+    assert len(outcomes) > 40
+
+
 def test_two_processes_publish_one_kernel(tmp_path: Path) -> None:
     """Whatever they do to each other: what is published is whole, and everybody was told the truth."""
     program = (

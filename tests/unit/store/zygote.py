@@ -1,4 +1,4 @@
-"""A process that publishes or drops and dies at the n-th change that it makes to the file system.
+"""A process that publishes, drops or collects, and dies at the n-th change that it makes to the file system.
 
 Reads lines `REPOSITORY VERB N` on stdin; for each, forks a child that kills itself before system call N (of those that change a
 file, counted from 1), and answers `killed` or `done`. One process for all, since importing takes longer than the work.
@@ -17,6 +17,7 @@ from perdure.domain.ids import KernelId
 from perdure.store import pack
 from perdure.store.repository import Repository, SourceFile
 
+NOW = 1_800_000_000
 CHANGES = ("open", "write", "fsync", "link", "rename", "unlink", "mkdir", "rmdir")
 
 
@@ -44,6 +45,9 @@ def work(url: str, verb: str) -> None:
     kernel = KernelId("kernel-1")
     if verb == "drop":
         repository.drop(kernel)
+        return
+    if verb == "collect":
+        repository.collect(kernel, gone=repository.generations(kernel)[:-1], now=NOW, grace_s=0, take_over=True)
         return
     sources = [SourceFile(path.name, path, 0o600) for path in sorted(Path(sys.argv[1]).iterdir())]
     repository.publish(kernel, sources, lambda _: {})
