@@ -12,6 +12,7 @@ from perdure.engine import mend
 from perdure.wire.messages import GenerationInfo
 
 from .capture import Moment, capture, target_of
+from .keeping import Keeping
 from .kernel import Kernel
 from .loop import Loop
 
@@ -24,6 +25,7 @@ class Snapshots:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.loop = Loop(kernel, self.take)
+        self._keeping = Keeping(kernel)
 
     async def take(self, trigger: Trigger) -> GenerationInfo:
         """Published when it returns; when it raises, the kernel runs on and `last_error` says why. Waits for one that is being
@@ -31,12 +33,15 @@ class Snapshots:
         if self._kernel.phase is not Phase.SNAPSHOTTING:
             self._check()
         async with self._kernel.lock, self._kernel.host.snapshot_slots:
-            return await self.take_locked(trigger)
+            info = await self.take_locked(trigger)
+        self._keeping.after_snapshot()
+        return info
 
     async def take_locked(self, trigger: Trigger) -> GenerationInfo:
         """`take` for one who holds the kernel's lock."""
         kernel, memory = self._kernel, self._kernel.memory
         self._check()
+        self._keeping.stop()
         sandbox = kernel.sandbox
         if sandbox is None:
             raise Conflict("The kernel has no process.")

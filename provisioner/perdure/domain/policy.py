@@ -55,6 +55,14 @@ class Policy:
     """One generation whose kernel dies again and again within `stable_s` is given up after so many restores."""
     stable_s: float = 60.0
     snapshots_at_shutdown: Literal["drop", "keep"] = "drop"
+    keep_last: int = 3
+    """Snapshots that stay: the newest so many (one always), …"""
+    keep_hourly: int = 6
+    """… the newest of each of the last so many hours that have one, …"""
+    keep_daily: int = 7
+    """… the newest of each of the last so many days that have one, …"""
+    keep_bytes: int = 0
+    """… as long as they need no more bytes than this in the repository; 0 = no limit. The newest stays in any case."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

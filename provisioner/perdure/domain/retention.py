@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from .ids import Generation, KernelId
+from .policy import Policy
 
 Shares = Mapping[frozenset[Generation], int]
 """Stored bytes that exactly these generations of one kernel need."""
@@ -27,10 +28,14 @@ class Rules:
     daily: int = 7
     bytes: int = 0
 
+    @classmethod
+    def of(cls, policy: Policy) -> Rules:
+        return cls(int(policy.keep_last), int(policy.keep_hourly), int(policy.keep_daily), int(policy.keep_bytes))
+
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`created`: seconds since 1970, None when that is unknown. `pinned`: it is being restored. `damaged`: it can't be read."""
+    """`created`: seconds since 1970, None when that is unknown. `pinned`: a restore needs it. `damaged`: it can't be read."""
 
     generation: Generation
     created: float | None = None
@@ -104,7 +109,7 @@ def _verdict(
     if whole and one == whole[0]:
         return Verdict(one.generation, True, "the newest that is whole", fixed=True)
     if one.pinned:
-        return Verdict(one.generation, True, "it is being restored", fixed=True)
+        return Verdict(one.generation, True, "a restore needs it", fixed=True)
     if one.damaged:
         newer = sum(other.generation > one.generation for other in whole)
         if newer >= max(rules.last, 1):

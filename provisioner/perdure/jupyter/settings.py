@@ -78,6 +78,16 @@ class PolicyTraits(HasTraits):
         Policy.snapshots_at_shutdown,
         help="What becomes of a kernel's snapshots when it is shut down.",
     ).tag(config=True)
+    keep_last = Int(Policy.keep_last, min=0, help="Keep the newest so many snapshots (one is always kept) …").tag(config=True)
+    keep_hourly = Int(Policy.keep_hourly, min=0, help="… the newest one of each of the last so many hours that have any …").tag(
+        config=True
+    )
+    keep_daily = Int(Policy.keep_daily, min=0, help="… the newest one of each of the last so many days that have any …").tag(
+        config=True
+    )
+    keep_bytes = Int(
+        Policy.keep_bytes, min=0, help="… as long as they need no more bytes than this in the repository; 0 = no limit."
+    ).tag(config=True)
 
     @property
     def policy(self) -> Policy:

@@ -82,6 +82,8 @@ def retire(backend: Backend, kernel: KernelId, generations: Collection[Generatio
     The newest one can't be retired. Raises Conflict when a snapshot is being stored or is published meanwhile, NotFound, Corrupt.
     """
     current = head.load(backend, kernel)
+    if current.open:
+        raise _busy(kernel)
     return _swap(backend, _without(current, generations, now)) if generations else current
 
 
@@ -107,10 +109,7 @@ def collect(
     if not before.tag:
         return report
     if before.open and not take_over and not dry_run:
-        raise Conflict(
-            f"A snapshot of kernel {kernel} is being stored, or one was broken off.",
-            hint="Try again later, or now: what that one has stored by then is lost.",
-        )
+        raise _busy(kernel)
     current = _without(before, gone, now) if gone else before
     if gone and not dry_run:
         current = _swap(backend, current)
@@ -237,6 +236,13 @@ def _without(current: Head, generations: Collection[Generation], now: int) -> He
             f"The newest snapshot of kernel {current.kernel} is never removed.", hint="Drop the kernel to remove all of them."
         )
     return current.retiring(claims, now)
+
+
+def _busy(kernel: KernelId) -> Conflict:
+    return Conflict(
+        f"A snapshot of kernel {kernel} is being stored, or one was broken off.",
+        hint="The next snapshot of that kernel ends this; --now doesn't wait for it, and makes one that is being stored fail.",
+    )
 
 
 def _swap(backend: Backend, new: Head) -> Head:
