@@ -13,6 +13,8 @@ from .envelope import Kind, corrupt
 FULL = 16 << 20
 """A pack is written when its blocks reach so many bytes: large enough for few requests, small enough to hold some in memory."""
 _HEADER = struct.Struct("<32sIIB3x")
+BLOCK_HEADER = _HEADER.size
+"""Bytes in a pack beside each block's own."""
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 
 from .index import Index
 from .names import Claim, KernelNames
+from .pack import BLOCK_HEADER
 
 SAVED_LEAST = 32 << 20
 """Bytes. Below that rewriting half-dead packs costs more reading and writing than it frees, unless …"""
 SAVED_SHARE = 0.25
-"""… it is this part of all that the kernel stores."""
+"""… it is this part of all that the kernel stores, and at least …"""
+SAVED_FLOOR = 1 << 20
+"""… so many bytes: each rewriting takes a generation's number, and some requests."""
 MOSTLY_DEAD = 0.5
 """A pack of which less than this is needed is rewritten."""
 SMALL = 4 << 20
@@ -50,7 +53,7 @@ def judge(
     for name in needed:
         location = index.find(name)
         if location is not None:
-            live[location.pack] += location.stored
+            live[location.pack] += location.stored + BLOCK_HEADER
             blocks[location.pack].append(name)
     live_bytes = sum(live.values())
     for pack in live:
@@ -75,7 +78,7 @@ def _worth_rewriting(packs: Mapping[str, tuple[int, int]], stored: int) -> list[
     """`packs`: size and needed bytes of those of which something is needed."""
     chosen = [pack for pack, (size, live) in packs.items() if live < MOSTLY_DEAD * size]
     saved = sum(packs[pack][0] - packs[pack][1] for pack in chosen)
-    if saved < min(SAVED_LEAST, SAVED_SHARE * stored):
+    if saved < max(SAVED_FLOOR, min(SAVED_LEAST, SAVED_SHARE * stored)):
         chosen = []
     small = [pack for pack, (size, _) in packs.items() if size < SMALL]
     if len(small) >= SMALL_MOST:

@@ -31,6 +31,7 @@ SAME, FIRST, SECOND, THIRD = (noise(180_000, seed) for seed in range(4))
 def small_packs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack, "FULL", 100_000)
     monkeypatch.setattr(waste, "SMALL", 0)
+    monkeypatch.setattr(waste, "SAVED_FLOOR", 0)
 
 
 def gens(*numbers: int) -> list[Generation]:

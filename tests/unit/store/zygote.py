@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.domain.ids import KernelId
-from perdure.store import pack
+from perdure.store import pack, waste
 from perdure.store.repository import Repository, SourceFile
 
 NOW = 1_800_000_000
@@ -55,6 +55,7 @@ def work(url: str, verb: str) -> None:
 
 def main() -> None:
     pack.FULL = 100_000
+    waste.SAVED_FLOOR = 0
     for line in sys.stdin:
         url, verb, number = line.split()
         child = os.fork()
