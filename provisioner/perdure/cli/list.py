@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from perdure.domain.errors import AgentUnreachable
 from perdure.wire.address import agent_address, socket_path
 
+from . import offline
 from .amounts import ago, duration, mib
 from .app import PerdureApp
 from .connection import ask
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 
 
 class ListApp(PerdureApp):
-    """Your kernels that an agent looks after, and how they are."""
+    """Your kernels that an agent looks after, and how they are. With --repository: those that have snapshots there."""
 
     name = "perdure-list"
     description = __doc__
 
     def act(self, *arguments: str) -> int:
+        if offline.wanted(self):
+            return offline.show_all(self)
         address = agent_address(self.agent)
         try:
             kernels = ask(self, lambda client: client.kernels())

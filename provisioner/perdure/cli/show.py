@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from . import offline
 from .amounts import ago, duration, mib
 from .app import PerdureApp
 from .connection import ask, find_kernel
@@ -16,13 +17,16 @@ if TYPE_CHECKING:
 
 
 class ShowApp(PerdureApp):
-    """One kernel: where it is, how it is, its snapshots."""
+    """One kernel: where it is, how it is, its snapshots. With --repository: only what that repository knows, from no agent."""
 
     name = "perdure-show"
     description = __doc__
     arguments = ("KERNEL",)
 
     def act(self, *arguments: str) -> int:
+        if offline.wanted(self):
+            return offline.show_one(self, arguments[0])
+
         async def question(client: AgentClient) -> KernelStatus:
             return await client.kernel(await find_kernel(client, arguments[0]))
 
