@@ -96,7 +96,10 @@ def keep(
     """
     rules = Rules.of(policy)
     shares = repository.usage(kernel).shares if collect and rules.bytes else None
-    snapshots = [Snapshot(number, _seconds(text), pinned=number in pinned) for number, text in created.items()]
+    snapshots = [
+        Snapshot(number, _seconds(text), pinned="a death may go back to it" if number in pinned else "")
+        for number, text in created.items()
+    ]
     newest = max(repository.generations(kernel), default=0)
     gone = [one.generation for one in judge(snapshots, rules, shares) if not one.keep and one.generation != newest]
     for number in gone:

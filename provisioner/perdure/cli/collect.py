@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from traitlets import Bool, Float, Int
 
-from perdure.domain.errors import Conflict, Corrupt
+from perdure.domain.errors import Conflict, Corrupt, WrongKey
 from perdure.domain.ids import Generation, KernelId, kernel_id
 from perdure.domain.retention import Rules, Shares, Snapshot, Verdict, fit, judge
 
@@ -102,7 +102,7 @@ class CollectApp(PerdureApp):
         for kernel in kernels:
             try:
                 usage = repository.usage(kernel)
-            except Corrupt as error:
+            except (Corrupt, WrongKey) as error:
                 skipped[kernel] = error.sentence
                 continue
             snapshots = _snapshots(usage)
@@ -121,6 +121,7 @@ class CollectApp(PerdureApp):
 def _snapshots(usage: Usage) -> list[Snapshot]:
     found = [Snapshot(number, _created(one.record)) for number, one in usage.manifests.items()]
     found += [Snapshot(number, damaged=True) for number in usage.damaged]
+    found += [Snapshot(number, pinned="its key is not here") for number in usage.locked]
     return sorted(found, key=lambda one: one.generation)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from perdure.domain.errors import Corrupt
+from perdure.domain.errors import Corrupt, WrongKey
 from perdure.domain.ids import KernelId, kernel_id
 
 from .amounts import ago, mib
@@ -39,7 +39,7 @@ class DuApp(PerdureApp):
         for kernel in wanted:
             try:
                 found.append(repository.usage(kernel))
-            except Corrupt as error:
+            except (Corrupt, WrongKey) as error:
                 unknown[kernel] = error.sentence
         self.show(
             {
@@ -68,7 +68,7 @@ def _text(url: str, found: list[Usage], unknown: dict[KernelId, str], now: float
         ]
         needed = one.problem or f"{mib(one.needed)} of it are needed"
         parts.append(f"{one.kernel}: {mib(one.stored)} are stored, {needed}.")
-        parts += [f"  generation {number}: {why}" for number, why in one.damaged.items()]
+        parts += [f"  generation {number}: {why}" for number, why in {**one.damaged, **one.locked}.items()]
         if rows:
             parts.append(table(("GENERATION", "TAKEN", "SIZE", "ADDED", "ALONE"), rows) + "\n")
     parts += [f"{kernel}: {why}" for kernel, why in unknown.items()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from perdure.domain.errors import Corrupt, NotFound
+from perdure.domain.errors import Corrupt, NotFound, WrongKey
 from perdure.domain.ids import KernelId, kernel_id
 
 from .amounts import ago, mib
@@ -89,7 +89,7 @@ def _kernel(repository: Repository, kernel: KernelId) -> dict[str, Any]:
     for number in repository.generations(kernel):
         try:
             manifest = repository.manifest(kernel, number)
-        except (Corrupt, NotFound) as error:
+        except (Corrupt, NotFound, WrongKey) as error:
             problems.append(error.sentence)
             continue
         record = manifest.record

@@ -2,7 +2,7 @@
 
 What is kept: the newest ones, one per hour and one per day for a while back (the newest of each hour or day that has one, as
 restic does: hours without a snapshot don't count), all that fit into a budget of bytes. A kernel's newest snapshot always stays,
-and so does one that is being restored. Bytes are shared between snapshots, so what a snapshot's going frees depends on which
+and so does one that somebody needs. Bytes are shared between snapshots, so what a snapshot's going frees depends on which
 others stay: `shares` says what each group of them needs.
 """
 
@@ -35,11 +35,11 @@ class Rules:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`created`: seconds since 1970, None when that is unknown. `pinned`: a restore needs it. `damaged`: it can't be read."""
+    """`created`: seconds since 1970, None when that is unknown. `pinned`: why it must stay, if it must. `damaged`: it is lost."""
 
     generation: Generation
     created: float | None = None
-    pinned: bool = False
+    pinned: str = ""
     damaged: bool = False
 
 
@@ -109,7 +109,7 @@ def _verdict(
     if whole and one == whole[0]:
         return Verdict(one.generation, True, "the newest that is whole", fixed=True)
     if one.pinned:
-        return Verdict(one.generation, True, "a restore needs it", fixed=True)
+        return Verdict(one.generation, True, one.pinned, fixed=True)
     if one.damaged:
         newer = sum(other.generation > one.generation for other in whole)
         if newer >= max(rules.last, 1):

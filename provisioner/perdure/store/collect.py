@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
 
-from perdure.domain.errors import Conflict, Corrupt
+from perdure.domain.errors import Conflict, Corrupt, WrongKey
 from perdure.domain.ids import Generation, KernelId
 
 from . import head, leftovers
@@ -150,7 +150,7 @@ class _Work:
             used = {location.pack for name in reach.users if (location := reach.index.find(name)) is not None}
             self._needed = condemned & used
             self._waste = judge(reach.users, reach.index, packs, marked, condemned - used, self._head.indexes)
-        except Corrupt as error:
+        except (Corrupt, WrongKey) as error:
             self._report.problem = f"{error.sentence} So nobody knows what is needed, and no block of it was removed."
         if self._waste.doubtful:
             self._report.problem = f"{self._waste.doubtful} is damaged or missing, so no block was removed."

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from threading import Event
 
-from perdure.domain.errors import Conflict, Corrupt
+from perdure.domain.errors import Conflict, Corrupt, WrongKey
 from perdure.domain.ids import Generation
 
 from . import manifest, recipe
@@ -30,27 +30,33 @@ Shares = Mapping[frozenset[Generation], int]
 
 
 class Reach:
-    """`damaged`: generations whose manifest can't be read; nobody knows what they refer to. Raises StoreFailed, NewerFormat."""
+    """`unreadable`: generations whose manifest is damaged, or sealed with a key that is gone; nobody knows what they refer to.
+
+    Raises StoreFailed, NewerFormat.
+    """
 
     def __init__(self, backend: Backend, current: Head, cancelled: Event | None = None) -> None:
         self._backend = backend
         self._cancelled = cancelled
         self.head = current
         self.manifests: dict[Claim, Manifest] = {}
-        self.damaged: dict[Claim, Corrupt] = {}
+        self.unreadable: dict[Claim, Corrupt | WrongKey] = {}
         for claim in current.generations:
             try:
                 self.manifests[claim] = manifest.load(backend, current.kernel, claim)
-            except Corrupt as error:
-                self.damaged[claim] = error
+            except (Corrupt, WrongKey) as error:
+                self.unreadable[claim] = error
         self.index = Index.load(backend, current.kernel, current.indexes)
         self.users: dict[bytes, int] = {}
         """Block, a recipe's segments included -> its generations, a bit for each in the head's order."""
 
     def walk(self) -> Reach:
-        """Fills `users`. Raises Corrupt when that can't be known in full, Conflict when cancelled."""
-        for lost in (*self.damaged.values(), *self.index.lost):
-            raise lost
+        """Fills `users`. Raises Corrupt or WrongKey when that can't be known in full, Conflict when cancelled.
+
+        An index that can't be read is no reason: its blocks are needed only if no other one has them.
+        """
+        for error in self.unreadable.values():
+            raise error
         segments = self._segments()
         users: defaultdict[bytes, int] = defaultdict(int, segments)
         for name, entries in self._entries(list(segments)):
@@ -60,14 +66,11 @@ class Reach:
                     users[entry.name] |= mask
         for name in users:
             if name not in self.index:
+                for error in self.index.lost:
+                    raise error
                 raise corrupt(KernelNames(self.head.kernel).folder, f"block {name.hex()[:16]}… is in no index")
         self.users = dict(users)
         return self
-
-    def without(self, gone: Head) -> Mapping[bytes, int]:
-        """`users` as they are for the generations that are still in `gone`, a later head."""
-        kept = sum(1 << at for at, claim in enumerate(self.head.generations) if claim in gone.generations)
-        return {name: mask & kept for name, mask in self.users.items() if mask & kept}
 
     def shares(self) -> Shares:
         """After `walk`."""

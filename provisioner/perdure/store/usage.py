@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure.domain.errors import Corrupt, NotFound
+from perdure.domain.errors import Corrupt, NotFound, WrongKey
 from perdure.domain.ids import Generation, KernelId
 
 from . import head
@@ -25,7 +25,9 @@ class Usage:
     """All objects of the kernel together."""
     manifests: Mapping[Generation, Manifest]
     damaged: Mapping[Generation, str] = field(default_factory=dict)
-    """Generations whose manifest can't be read, and why."""
+    """Generations whose manifest is damaged, and how."""
+    locked: Mapping[Generation, str] = field(default_factory=dict)
+    """Generations that are sealed with a key that isn't there."""
     shares: Shares = field(default_factory=dict)
     """Which generations need how much together; empty where `problem` says why that isn't known."""
     problem: str = ""
@@ -56,6 +58,7 @@ class Usage:
                 for number, one in self.manifests.items()
             ],
             "damaged": [{"generation": number, "why": why} for number, why in self.damaged.items()],
+            "locked": [{"generation": number, "why": why} for number, why in self.locked.items()],
         }
 
 
@@ -69,8 +72,10 @@ def usage(backend: Backend, kernel: KernelId) -> Usage:
     stored = sum(entry.size for folder in (names.folder, *names.folders) for entry in backend.list(folder))
     reach = Reach(backend, current)
     manifests = {generation_of(claim): one for claim, one in reach.manifests.items()}
-    damaged = {generation_of(claim): error.sentence for claim, error in reach.damaged.items()}
+    unreadable = {generation_of(claim): error for claim, error in reach.unreadable.items()}
+    damaged = {number: error.sentence for number, error in unreadable.items() if isinstance(error, Corrupt)}
+    locked = {number: error.sentence for number, error in unreadable.items() if isinstance(error, WrongKey)}
     try:
-        return Usage(kernel, stored, manifests, damaged, reach.walk().shares())
-    except Corrupt as error:
-        return Usage(kernel, stored, manifests, damaged, problem=error.sentence)
+        return Usage(kernel, stored, manifests, damaged, locked, reach.walk().shares())
+    except (Corrupt, WrongKey) as error:
+        return Usage(kernel, stored, manifests, damaged, locked, problem=error.sentence)

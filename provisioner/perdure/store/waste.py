@@ -45,7 +45,7 @@ def judge(
     sizes: Mapping[str, int],
     bad: Collection[str],
     condemned: Collection[str],
-    indexes: Iterable[Claim],
+    indexes: Collection[Claim],
 ) -> Waste:
     """`sizes`: the packs that are there; `bad`: those that are marked; `indexes`: the claims in use."""
     live: defaultdict[str, int] = defaultdict(int)
@@ -59,7 +59,9 @@ def judge(
     for pack in live:
         if pack in bad or sizes.get(pack) != index.packs[pack]:
             return Waste(doubtful=pack, live_bytes=live_bytes, sizes=sizes)
-    there = [pack for pack in index.packs if pack in sizes and pack not in condemned]
+    # Packs of an index that can't be read are among them: nothing needed was found there.
+    used = frozenset[str](indexes)
+    there = [pack for pack in sizes if KernelNames.claim_in(pack) in used and pack not in condemned]
     dead = [pack for pack in there if pack not in live]
     rewritten = _worth_rewriting({pack: (sizes[pack], live[pack]) for pack in there if pack in live}, sum(sizes.values()))
     going = {*dead, *rewritten, *condemned}

@@ -23,7 +23,7 @@ def histories(draw: st.DrawFn) -> list[Snapshot]:
         Snapshot(
             Generation(number),
             START + at if draw(st.integers(0, 9)) else None,
-            pinned=draw(st.integers(0, 9)) == 0,
+            pinned="needed" if draw(st.integers(0, 9)) == 0 else "",
             damaged=draw(st.integers(0, 4)) == 0,
         )
         for number, at in enumerate(itertools.accumulate(steps), 1)

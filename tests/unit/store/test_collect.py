@@ -16,9 +16,11 @@ from perdure.domain.errors import Conflict, Corrupt, NotFound, PerdureError, Sto
 from perdure.domain.ids import Generation
 from perdure.store import head, pack, waste
 from perdure.store.backend import Bytes
+from perdure.store.keys import Key
 from perdure.store.local import LocalBackend
 from perdure.store.names import KernelNames
-from perdure.store.repository import Collected, Repository
+from perdure.store.repository import Collected, Repository, SourceFile
+from perdure.store.settings import StoreSettings
 
 from tests.unit.store.bench import KERNEL, Bench, noise
 from tests.unit.store.test_failing import Failing
@@ -269,6 +271,29 @@ def test_damage_leaves_everything_where_it_is(bench: Bench, part: str) -> None:
     assert bench.fetch(3) == {"same": SAME, "a": THIRD}
     bench.repository.collect(KERNEL, gone=gens(2), now=NOW + 10 * HOUR, grace_s=0)
     assert bench.repository.verify().ok
+
+
+def test_a_key_that_was_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generations from its time can't be judged, and stay until they are retired; then all that it has sealed goes."""
+
+    def opened(*letters: bytes) -> Repository:
+        monkeypatch.setenv("TEST_KEYS", "\n".join(Key(letter * 32).text for letter in letters))
+        return Repository.open((tmp_path / "repository").as_uri(), settings=StoreSettings(key_variable="TEST_KEYS"))
+
+    def publish(repository: Repository, data: bytes) -> None:
+        (tmp_path / "a").write_bytes(data)
+        repository.publish(KERNEL, [SourceFile("a", tmp_path / "a", 0o600)], lambda _: {})
+
+    publish(opened(b"o"), FIRST)
+    publish(opened(b"n", b"o"), FIRST)
+    repository = opened(b"n")
+    assert list(repository.usage(KERNEL).locked) == [1]
+    report = repository.collect(KERNEL, now=NOW, grace_s=0)
+    assert (bool(report.problem), report.removed) == (True, [])
+    assert repository.collect(KERNEL, gone=gens(1), now=NOW, grace_s=0).problem == ""
+    assert repository.verify().ok
+    names = [path.name.partition("-")[0] for path in (tmp_path / "repository").rglob("*-*") if path.is_file()]
+    assert "1" not in names
 
 
 def test_a_damaged_head_is_left_to_the_next_publish(bench: Bench) -> None:
