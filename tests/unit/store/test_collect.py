@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -413,3 +415,52 @@ class Life(RuleBasedStateMachine):
 
 TestLife = Life.TestCase
 TestLife.settings = settings(max_examples=40, stateful_step_count=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def test_processes_publish_collect_and_fetch_at_once(bench: Bench) -> None:
+    """One publishes, one retires and collects without any grace, one reads the newest: whatever is published is whole."""
+    common = (
+        "import sys, os\nfrom pathlib import Path\nfrom perdure.domain.errors import *\n"
+        "from perdure.store.repository import *\nfrom perdure.store import pack, waste\n"
+        "pack.FULL, waste.SAVED_FLOOR = 50_000, 0\n"
+        "r, folder = Repository.open(sys.argv[1]), Path(sys.argv[2])\n"
+    )
+    publish = (
+        "import random\npick = random.Random(1)\n"
+        "done = 0\n"
+        "while done < 60:\n"
+        "    (folder / 'a').write_bytes(b''.join(random.Random(pick.randrange(6)).randbytes(65536) for _ in range(4)))\n"
+        "    try: r.publish('kernel-1', [SourceFile('a', folder / 'a', 0o600)], lambda s: {})\n"
+        "    except Conflict: continue\n"
+        "    done += 1\n"
+    )
+    collect = (
+        "import time\nremoved = 0\nwhile not (folder / 'end').exists() or not removed:\n"
+        "    gone, now = r.generations('kernel-1')[:-2], time.time()\n"
+        "    try: removed += len(r.collect('kernel-1', gone=gone, now=now, grace_s=0, take_over=now % 1 < .3).removed)\n"
+        "    except (Conflict, NotFound): pass\n"
+    )
+    fetch = (
+        "import shutil\nread = 0\nwhile not (folder / 'end').exists() or not read:\n"
+        "    newest = r.generations('kernel-1')[-1:]\n"
+        "    try: r.fetch('kernel-1', newest[0], folder / 'into') if newest else None\n"
+        "    except NotFound: continue\n"
+        "    read += 1\n"
+        "    shutil.rmtree(folder / 'into', ignore_errors=True)\n"
+    )
+    bench.publish({"a": FIRST})
+    begun = [
+        subprocess.Popen([sys.executable, "-c", common + what, bench.root.as_uri(), str(bench.folder)], stderr=subprocess.PIPE)
+        for what in (publish, collect, fetch)
+    ]
+    publisher, *others = begun
+    said = [publisher.communicate(timeout=120)[1]]
+    (bench.folder / "end").touch()
+    said += [other.communicate(timeout=60)[1] for other in others]
+    assert [one.returncode for one in begun] == [0, 0, 0], said
+    assert bench.repository.verify().ok
+    bench.publish({"a": b"last"})
+    gone = bench.repository.generations(KERNEL)[:-1]
+    bench.repository.collect(KERNEL, gone=gone, now=NOW * 2, grace_s=0)
+    assert bench.dead() == set()
+    assert bench.fetch(bench.repository.generations(KERNEL)[-1]) == {"a": b"last"}
