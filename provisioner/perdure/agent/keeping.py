@@ -16,6 +16,7 @@ from perdure.domain.ids import Generation, KernelId
 from perdure.domain.phases import Phase
 from perdure.domain.policy import Policy
 from perdure.domain.retention import Rules, Snapshot, judge
+from perdure.store.collect import GRACE_S
 from perdure.store.repository import Repository
 
 from .kernel import Kernel
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 COLLECT_EVERY_S = 900.0
 """A collection reads the recipes of all kept snapshots, and what it condemns has to wait for an hour anyway."""
+PRESSED_GRACE_S = 300.0
+"""When there is no room: long enough for nearly every restore, short enough that snapshots go on."""
 _NEEDED = 2
 """Of the kernel's present life: what a death goes back to, and the one before it, should that one fail."""
 
@@ -37,16 +40,17 @@ class Keeping:
         self._running = False
         self._collected_at = kernel.host.clock.monotonic()
 
-    def after_snapshot(self) -> None:
+    def after_snapshot(self, *, pressed: bool = False) -> None:
+        """`pressed`: there was no room for it. What nobody needs goes sooner then, or none would ever be taken again."""
         if not self._running:
             self._cancelled = Event()
             self._running = True
-            self._kernel.errands.begin(self._keep(), f"keeping-{self._kernel.memory.kernel}")
+            self._kernel.errands.begin(self._keep(pressed), f"keeping-{self._kernel.memory.kernel}")
 
     def stop(self) -> None:
         self._cancelled.set()
 
-    async def _keep(self) -> None:
+    async def _keep(self, pressed: bool) -> None:
         kernel, memory, clock = self._kernel, self._kernel.memory, self._kernel.host.clock
         cancelled = self._cancelled
         try:
@@ -55,11 +59,13 @@ class Keeping:
                 return
             created = {number: one.created for number, one in kernel.infos.items()}
             pinned, policy, name = memory.lineage[-_NEEDED:], memory.policy, memory.kernel
-            collect = clock.monotonic() - self._collected_at >= COLLECT_EVERY_S
+            collect = pressed or clock.monotonic() - self._collected_at >= COLLECT_EVERY_S
 
             def work() -> list[Generation]:
                 repository = kernel.host.open_repository(memory.repository)
-                return keep(repository, name, policy, created, pinned, clock.now(), collect=collect, cancelled=cancelled)
+                return keep(
+                    repository, name, policy, created, pinned, clock.now(), collect=collect, pressed=pressed, cancelled=cancelled
+                )
 
             gone = await kernel.host.blocking(work)
             if collect:
@@ -88,11 +94,14 @@ def keep(
     now: float,
     *,
     collect: bool,
+    pressed: bool = False,
     cancelled: Event | None = None,
 ) -> list[Generation]:
     """The generations that went. `created`: RFC 3339, of those that can be read; the others are left alone. Blocks.
 
-    The budget of bytes is looked at only with `collect`. Raises Conflict when a snapshot is being stored, StoreFailed.
+    The budget of bytes is looked at only with `collect`. `pressed`: the snapshot that has begun last is known to have failed.
+
+    Raises Conflict when a snapshot is being stored, StoreFailed.
     """
     rules = Rules.of(policy)
     shares = repository.usage(kernel).shares if collect and rules.bytes else None
@@ -105,7 +114,8 @@ def keep(
     for number in gone:
         log.info("%s: generation %s goes", kernel, number)
     if collect:
-        report = repository.collect(kernel, gone=gone, now=now, cancelled=cancelled)
+        grace_s = PRESSED_GRACE_S if pressed else GRACE_S
+        report = repository.collect(kernel, gone=gone, now=now, grace_s=grace_s, take_over=pressed, cancelled=cancelled)
         log.info("%s: collected %d bytes, %d wait", kernel, report.bytes_removed, report.bytes_waiting)
         if report.problem:
             log.warning("%s: %s", kernel, report.problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from perdure.domain.errors import Conflict, PerdureError, SnapshotFailed
+from perdure.domain.errors import Conflict, NoRoom, PerdureError, SnapshotFailed
 from perdure.domain.phases import Phase
 from perdure.domain.record import Trigger
 from perdure.engine import mend
@@ -33,7 +33,11 @@ class Snapshots:
         if self._kernel.phase is not Phase.SNAPSHOTTING:
             self._check()
         async with self._kernel.lock, self._kernel.host.snapshot_slots:
-            info = await self.take_locked(trigger)
+            try:
+                info = await self.take_locked(trigger)
+            except NoRoom:
+                self._keeping.after_snapshot(pressed=True)
+                raise
         self._keeping.after_snapshot()
         return info
 

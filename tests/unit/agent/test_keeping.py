@@ -10,11 +10,11 @@ from threading import Event
 
 import pytest
 from perdure.agent.host import Host
-from perdure.agent.keeping import COLLECT_EVERY_S, Keeping, keep
+from perdure.agent.keeping import COLLECT_EVERY_S, PRESSED_GRACE_S, Keeping, keep
 from perdure.agent.kernel import Kernel
 from perdure.agent.memory import Memory
 from perdure.domain.endpoint import Endpoint
-from perdure.domain.errors import Conflict
+from perdure.domain.errors import Conflict, NoRoom
 from perdure.domain.ids import Generation, KernelId, Owner
 from perdure.domain.phases import Phase
 from perdure.domain.policy import Policy
@@ -166,6 +166,26 @@ async def test_after_a_snapshot(repository: Repository, tmp_path: Path) -> None:
         keeping.after_snapshot()
         await settled(kernel)
     assert len(list((tmp_path / "repository").glob("kernels/*/packs/*"))) == len(left)
+    assert repository.verify().ok
+
+
+async def test_no_room(repository: Repository, tmp_path: Path) -> None:
+    """A snapshot has failed for it, half stored: what nobody needs goes sooner, and what that one has left."""
+    kernel = kernel_in(repository, tmp_path)
+    keeping = Keeping(kernel)
+    keeping.after_snapshot()
+    await settled(kernel)
+
+    def full(_: object) -> dict[str, object]:
+        raise NoRoom("full")
+
+    with pytest.raises(NoRoom):
+        repository.publish(KERNEL, [SourceFile("data", tmp_path / "data", 0o600)], full)
+    for passed in (1, PRESSED_GRACE_S):
+        kernel.host.clock.time += passed  # type: ignore[attr-defined]
+        keeping.after_snapshot(pressed=True)
+        await settled(kernel)
+    assert len(list((tmp_path / "repository").glob("kernels/*/packs/*"))) == len(repository.generations(KERNEL))
     assert repository.verify().ok
 
 
