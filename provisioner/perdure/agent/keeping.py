@@ -63,21 +63,33 @@ class Keeping:
 
             def work() -> list[Generation]:
                 repository = kernel.host.open_repository(memory.repository)
-                return keep(
-                    repository, name, policy, created, pinned, clock.now(), collect=collect, pressed=pressed, cancelled=cancelled
-                )
+                try:
+                    keep(
+                        repository,
+                        name,
+                        policy,
+                        created,
+                        pinned,
+                        clock.now(),
+                        collect=collect,
+                        pressed=pressed,
+                        cancelled=cancelled,
+                    )
+                except Conflict as error:  # what was retired before stays so
+                    log.debug("%s: a snapshot came in between: %s", name, error)
+                return repository.generations(name)
 
-            gone = await kernel.host.blocking(work)
+            left = await kernel.host.blocking(work)
             if collect:
                 self._collected_at = clock.monotonic()
+            # One that is newer than what was read has been published since.
+            gone = {one for one in {*kernel.infos, *memory.lineage} if left and one not in left and one < left[-1]}
             if gone:
                 for number in gone:
                     kernel.infos.pop(number, None)
                 memory.lineage = [one for one in memory.lineage if one not in gone]
                 kernel.save()
                 kernel.news.tell()
-        except Conflict as error:
-            log.debug("%s: older snapshots stay for now: %s", memory.kernel, error)
         except PerdureError as error:
             log.warning("%s: older snapshots could not be removed: %s\n%s", memory.kernel, error, error.detail)
         finally:
