@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -36,7 +36,10 @@ LARGEST_REQUEST = 64 << 20
 """A start request holds an environment, which Linux limits to some MiB."""
 _BACKLOG = 128
 _ENDING_S = 3.0
-"""An agent without kernels, and one that is told to end, is gone within a second."""
+"""An agent without kernels, and one that has said farewell to them, is gone within a second."""
+_LET_GO_S = 30.0
+"""So long may what was given up take to end. Then the agent goes without it: a thread may wait for a file server for ever, and
+the next agent clears up as it does after a kill."""
 
 
 class AgentApp(JupyterApp):
@@ -99,7 +102,7 @@ class AgentApp(JupyterApp):
         """Called by JupyterApp.initialize; there is nothing to migrate."""
 
     def run(self) -> int:
-        """Serves until SIGTERM or SIGINT. Raises PerdureError."""
+        """Serves until SIGTERM, which leaves time for last snapshots, or SIGINT, which doesn't. Raises PerdureError."""
         if os.geteuid() != 0:
             raise NotProtected("The agent must run as root.", hint="Start it as a service, see docs/agent.md; or with sudo.")
         os.umask(0o077)
@@ -124,10 +127,16 @@ class AgentApp(JupyterApp):
         return 0
 
     async def _serve(self, host: Host, path: Path) -> None:
-        ended = asyncio.Event()
+        ended, hurry = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
+
+        def told(signum: int) -> None:
+            if ended.is_set() or signum == signal.SIGINT:
+                hurry.set()
+            ended.set()
+
         for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, ended.set)
+            loop.add_signal_handler(signum, told, signum)
         registry = Registry(host)
         await registry.load()
         heard_at = loop.time()
@@ -150,11 +159,35 @@ class AgentApp(JupyterApp):
                 if self.exit_when_idle and registry.idle and loop.time() - heard_at > self.exit_when_idle:
                     log.info("nothing to look after: the agent ends")
                     break
+            await _unless(hurry, registry.farewell())  # and answers meanwhile, lest somebody starts another agent
         finally:
             server.stop()
             path.unlink(missing_ok=True)
-            await registry.close()
+            await _close(registry)
             await server.close_all_connections()
+
+
+async def _unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Does the work until it is done or the event is set."""
+    tasks = [asyncio.ensure_future(work), asyncio.ensure_future(event.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                log.error("the farewell was cut short", exc_info=result)
+
+
+async def _close(registry: Registry) -> None:
+    try:
+        async with asyncio.timeout(_LET_GO_S):
+            await registry.close()
+    except TimeoutError:
+        log.error("something does not come to its end: the agent ends without it")
+        logging.shutdown()
+        os._exit(1)  # the interpreter's own way out waits for every thread
 
 
 @contextlib.contextmanager

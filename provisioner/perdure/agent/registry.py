@@ -151,6 +151,10 @@ class Registry:
     def _turn(self, kernel: KernelId) -> asyncio.Lock:
         return self._turns.setdefault(kernel, asyncio.Lock())
 
+    async def farewell(self) -> None:
+        """The agent is told to end. May be cancelled: `close` gives up what isn't done."""
+        await asyncio.gather(*(kernel.farewell() for kernel in self._kernels.values()))
+
     async def close(self) -> None:
         """The agent ends; kernels go on."""
         await asyncio.gather(*(kernel.close() for kernel in self._kernels.values()))

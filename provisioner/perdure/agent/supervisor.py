@@ -17,6 +17,7 @@ from perdure.wire.messages import GenerationInfo, KernelStatus
 from . import leftovers
 from .capture import target_of
 from .comebacks import Comebacks
+from .farewell import farewell
 from .host import Host
 from .kernel import Kernel
 from .memory import Memory
@@ -110,6 +111,10 @@ class Supervisor:
             self.memory.exit_status = -signum
             kernel.save()
         await self._rest()
+
+    async def farewell(self) -> None:
+        """The agent is told to end: a last snapshot, if there is something to save and time for it."""
+        await farewell(self._kernel, self._snapshots)
 
     async def close(self) -> None:
         """The agent ends; the kernel doesn't."""

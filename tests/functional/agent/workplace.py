@@ -40,6 +40,7 @@ QUIET = Policy(
     after_cell_work_s=_NEVER_S,
     after_cell_growth_bytes=1 << 40,
     min_gap_s=_NEVER_S,
+    preemption_deadline_s=0,
 )
 """Next to no snapshots but those that a test asks for: only the one after the first cell."""
 
