@@ -60,6 +60,6 @@ def _text(url: str, report: VerifyReport, *, data: bool) -> str:
     if report.unreferenced_packs:
         lines.append(
             f"{report.unreferenced_packs} files with {mib(report.unreferenced_bytes)} belong to no snapshot; "
-            "the next snapshot of their kernel removes them."
+            "the next snapshot of their kernel removes them, and so does `perdure collect`."
         )
     return "\n".join(lines)
