@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import perdure.engine.classic as classic
+import perdure.engine.live as live
 import perdure.engine.restore as restore
 from jupyter_client.blocking.client import BlockingKernelClient
 from perdure.domain.endpoint import Endpoint
@@ -64,6 +65,16 @@ class Snapshot:
     images: Path
     capture: classic.Capture
     record: Record
+
+
+def write_pages(images: Path, capture: live.LiveCapture) -> None:
+    """A live capture's memory out of the shadows into the image."""
+    for name, pages in capture.pages.items():
+        merged = images / f"{name}.merged"
+        with merged.open("wb") as out:
+            for at in range(0, pages.size, 4 << 20):
+                out.write(pages.read(at, min(4 << 20, pages.size - at)))
+        merged.replace(images / name)
 
 
 @dataclass
@@ -162,12 +173,23 @@ class LiveKernel:
     def interrupt(self) -> None:
         self.sandbox.signal(signal.SIGINT)
 
-    def snapshot(self, *, limits: CaptureLimits | None = None, criu: criu_programs.Criu | None = None) -> Snapshot:
-        """A snapshot in a folder of its own; the kernel goes on. Raises what the engine raises."""
+    def snapshot(
+        self, *, limits: CaptureLimits | None = None, criu: criu_programs.Criu | None = None, engine: str = ""
+    ) -> Snapshot:
+        """A snapshot in a folder of its own; the kernel goes on. `engine`: else PERDURE_TEST_ENGINE, else the classic one.
+
+        Raises what the engine raises.
+        """
         self._snapshots += 1
         images = self.folder / f"images-{self._snapshots}"
         began = time.monotonic()
-        capture = classic.capture(self.target, images, criu or self.criu, limits=limits or CaptureLimits(), clock=CLOCK)
+        criu, limits = criu or self.criu, limits or CaptureLimits()
+        if (engine or os.environ.get("PERDURE_TEST_ENGINE")) == live.ENGINE:
+            with live.capture(self.target, images, criu, limits=limits, clock=CLOCK) as alive:
+                write_pages(images, alive)
+                capture = alive.capture
+        else:
+            capture = classic.capture(self.target, images, criu, limits=limits, clock=CLOCK)
         return Snapshot(images, capture, self._record(capture, time.monotonic() - began))
 
     def kill(self) -> None:

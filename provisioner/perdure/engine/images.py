@@ -167,7 +167,7 @@ def cuts(images: Path) -> dict[str, list[int]]:
             offsets = array("Q")
             at, window = 0, -1
             for raw in entries:
-                address, pages, flags = _run(raw)
+                address, pages, flags = run_of(raw)
                 if flags & _PARENT or not flags & _PRESENT:
                     continue
                 end = address + pages * PAGE
@@ -188,7 +188,7 @@ def cuts(images: Path) -> dict[str, list[int]]:
     return found
 
 
-def _run(raw: memoryview) -> tuple[int, int, int]:
+def run_of(raw: memoryview) -> tuple[int, int, int]:
     """(address, pages, flags) of a pagemap entry; by hand, since there may be hundreds of thousands."""
     address = pages = pages64 = 0
     flags, parent, at = -1, 0, 0

@@ -34,6 +34,17 @@ def check(target: Target, images: Path, limits: CaptureLimits) -> None:
         )
 
 
+def check_skeleton(images: Path, limits: CaptureLimits) -> None:
+    """NoRoom when not even a snapshot's small files fit beside each other."""
+    disk = os.statvfs(images)
+    free = disk.f_bavail * disk.f_frsize
+    if free < limits.disk_margin_bytes:
+        raise NoRoom(
+            f"A snapshot needs {_mib(limits.disk_margin_bytes)} on the way, {images} has {_mib(free)} left.",
+            hint="Free some space there, or move Perdure's state to a larger disk.",
+        )
+
+
 def available_memory() -> int:
     """What the machine has left, or this process's control groups if that is less. CRIU is charged to these."""
     left = 1 << 62

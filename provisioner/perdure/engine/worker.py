@@ -27,6 +27,7 @@ from threading import Event
 
 from perdure.domain.clock import Clock
 
+from .blindfold import Blindfold
 from .criu import Criu, environment, preload
 from .protobuf import MalformedMessage
 from .rpc import Kind, Reply, notified
@@ -60,22 +61,37 @@ class WorkerDied(Exception):
 class Worker:
     """Started, given one request, closed. Use it as a context manager: leaving it makes sure that no CRIU is left."""
 
-    def __init__(self, criu: Criu, shim_pid: int, descriptors: Sequence[int], clock: Clock, *, abort_s: float) -> None:
+    def __init__(
+        self,
+        criu: Criu,
+        shim_pid: int,
+        descriptors: Sequence[int],
+        clock: Clock,
+        *,
+        abort_s: float,
+        blindfold: Blindfold | None = None,
+    ) -> None:
         self._clock, self._abort_s = clock, abort_s
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        library = preload()
+        libraries = [preload(), blindfold.library if blindfold else None]
         command = ["nsenter", "--mount", "--pid", f"--target={shim_pid}", "--", "/bin/sh", "-c", _SCRIPT, "sh"]
-        command += [str(library or ""), str(criu.path), "--no-default-config", "swrk", str(theirs.fileno())]
+        command += [
+            ":".join(str(library) for library in libraries if library),
+            str(criu.path),
+            "--no-default-config",
+            "swrk",
+            str(theirs.fileno()),
+        ]
         try:
             self._process = subprocess.Popen(
                 command,
-                env=environment(),
+                env={**environment(), **(blindfold.environment if blindfold else {})},
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=self._stderr,
                 stderr=self._stderr,
-                pass_fds=(theirs.fileno(), *descriptors),
+                pass_fds=(theirs.fileno(), *descriptors, *(blindfold.descriptors if blindfold else ())),
             )
         except BaseException:
             self._socket.close()
