@@ -22,6 +22,12 @@ class Bucket:
         )
         self._fetched = 0
 
+    def at(self, name: str) -> Bucket:
+        """Another repository, below this one's place."""
+        folder = self.folder / name
+        folder.mkdir()
+        return Bucket(f"{self.url}/{name}", self.settings, self.client.meta.endpoint_url, folder)
+
     @property
     def repository(self) -> Repository:
         return Repository.open(self.url, settings=self.settings)

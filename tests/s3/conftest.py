@@ -38,7 +38,7 @@ def url(endpoint: str) -> str:
 @pytest.fixture
 def settings(proxy: Proxy) -> StoreSettings:
     """Through the proxy; silence is noticed soon."""
-    return served.settings(proxy.endpoint, timeout_s=3)
+    return served.settings(proxy.endpoint, timeout_s=1)
 
 
 @pytest.fixture(autouse=True)

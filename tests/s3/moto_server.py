@@ -20,6 +20,7 @@ _deciding = Lock()
 
 class KeepAlive(WSGIRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
 
 def whole_and_in_turn(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:

@@ -58,6 +58,11 @@ class Proxy:
 
         self.faults += [(meant, fault)] * times
 
+    def fail_at(self, number: int, *faults: Fault) -> None:
+        """From request `number` on (0: the next one), each request meets one of the faults."""
+        last_that_passes = len(self.seen) + number
+        self.faults += [(lambda _: len(self.seen) > last_that_passes, fault) for fault in faults]
+
     def take(self, request: Request) -> Fault | None:
         with self.lock:
             self.seen.append(f"{request.method} {request.path}")
@@ -70,6 +75,7 @@ class Proxy:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # the body follows the header: 40 ms per request otherwise
     proxy: Proxy
 
     def handle_one_request(self) -> None:
