@@ -17,6 +17,7 @@ from perdure.domain.ids import KernelId, Owner
 from perdure.engine import criu as engine_criu
 from perdure.engine.criu import Criu
 from perdure.store.repository import Repository
+from perdure.store.settings import DEFAULTS, StoreSettings
 
 T = TypeVar("T")
 
@@ -45,6 +46,8 @@ class Host:
     criu_prefix: Path | None = None
     repository: str = ""
     """Where snapshots go whose owner named no repository; empty: a folder per owner below `state`."""
+    store: StoreSettings = DEFAULTS
+    """How any repository is reached."""
     allowed_repositories: tuple[str, ...] = ()
     """Addresses that callers other than root may name; each owner gets a folder of the own in it."""
     die_with_agent: bool = False
@@ -93,7 +96,7 @@ class Host:
 
     def open_repository(self, url: str) -> Repository:
         """Raises StoreFailed, NewerFormat, NoRoom."""
-        return Repository.open(url)
+        return Repository.open(url, settings=self.store)
 
     def why_unprotected(self) -> NotProtected | None:
         """None where CRIU is good enough."""

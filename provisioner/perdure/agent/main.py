@@ -23,6 +23,7 @@ from traitlets import Bool, Float, List, Unicode, default
 
 from perdure import __version__
 from perdure.domain.errors import BadRequest, Conflict, Forbidden, NotProtected, PerdureError
+from perdure.store.config import Store, settings_of
 from perdure.wire.address import agent_address, socket_path
 
 from .host import Host
@@ -51,6 +52,7 @@ class AgentApp(JupyterApp):
     name = "perdure-agent"
     version = __version__
     description = __doc__
+    classes = [Store]  # noqa: RUF012
     aliases = {  # noqa: RUF012 - traitlets' way
         **base_aliases,
         "socket": "AgentApp.socket",
@@ -71,7 +73,8 @@ class AgentApp(JupyterApp):
         config=True
     )
     repository = Unicode(
-        help="Where snapshots go (file:///folder), a folder per owner. Default: $PERDURE_REPOSITORY, else in the state folder."
+        help="Where snapshots go (file:///folder or s3://bucket/prefix), a folder per owner. "
+        "Default: $PERDURE_REPOSITORY, else in the state folder."
     ).tag(config=True)
     allowed_repositories = List(
         Unicode(), help="Repositories that users other than root may name. They must not be writable by others than root."
@@ -120,6 +123,7 @@ class AgentApp(JupyterApp):
                 state=state,
                 criu_prefix=Path(self.criu_prefix) if self.criu_prefix else None,
                 repository=self.repository,
+                store=settings_of(self.config),
                 allowed_repositories=tuple(self.allowed_repositories),
                 die_with_agent=self.kernels_die,
             )

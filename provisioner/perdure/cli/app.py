@@ -55,9 +55,9 @@ class PerdureApp(JupyterApp):
     agent = Unicode(help="Address of the agent: unix:///path. Default: $PERDURE_AGENT, else unix:///run/perdure/agent.sock.").tag(
         config=True
     )
-    repository = Unicode(help="Where snapshots are: file:///path. Default: $PERDURE_REPOSITORY, else the agent's own.").tag(
-        config=True
-    )
+    repository = Unicode(
+        help="Where snapshots are: file:///path or s3://bucket/prefix. Default: $PERDURE_REPOSITORY, else the agent's own."
+    ).tag(config=True)
     json = Bool(False, help="Print one JSON document on stdout; logs go to stderr in any case.").tag(config=True)
 
     arguments: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from perdure.domain.retention import Rules, Shares, Snapshot, Verdict, fit, judg
 from .amounts import mib
 from .app import ALIASES, FLAGS, PerdureApp
 from .connection import pick
-from .place import repository_url
+from .place import open_repository
 
 if TYPE_CHECKING:
     from perdure.store.repository import Collected, Repository, Usage
@@ -71,9 +71,7 @@ class CollectApp(PerdureApp):
     now = Bool(False, help="Spare nobody who may be at work in the repository.").tag(config=True)
 
     def act(self, *arguments: str) -> int:
-        from perdure.store.repository import Repository
-
-        repository = Repository.open(repository_url(self), create=False)
+        repository = open_repository(self)
         there = repository.kernels()
         wanted = [pick(kernel_id(arguments[0]), there)] if arguments else there
         verdicts, skipped = self._judge(repository, wanted)

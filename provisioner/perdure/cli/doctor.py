@@ -15,7 +15,7 @@ from .checks.check import Check
 from .checks.jupyter import jupyter
 from .checks.repository import repository
 from .connection import ask
-from .place import repository_url
+from .place import repository_url, store_settings
 
 if TYPE_CHECKING:
     from perdure.wire.messages import HostInfo
@@ -37,7 +37,7 @@ class DoctorApp(PerdureApp):
         checks = [host.python(), host.privilege(uid, address, trouble), *(host.own_facts(uid) if info is None else ())]
         criu_check, criu = engine.criu()
         url = repository_url(self) if self.repository or info is None else info.repository
-        repository_checks, repository_facts = repository(url, ours=uid == 0)
+        repository_checks, repository_facts = repository(url, store_settings(self), ours=uid == 0)
         gpu_check, gpus = engine.gpus()
         checks += [host.native_programs(), criu_check, *repository_checks, *jupyter(), gpu_check]
         if info is not None:

@@ -11,7 +11,7 @@ from perdure.domain.ids import KernelId, kernel_id
 from .amounts import ago, mib
 from .app import PerdureApp
 from .connection import pick
-from .place import repository_url
+from .place import open_repository
 from .table import table
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ class DuApp(PerdureApp):
     arguments = ("[KERNEL]",)
 
     def act(self, *arguments: str) -> int:
-        from perdure.store.repository import Repository
-
-        repository = Repository.open(repository_url(self), create=False)
+        repository = open_repository(self)
         there = repository.kernels()
         wanted = [pick(kernel_id(arguments[0]), there)] if arguments else there
         found: list[Usage] = []

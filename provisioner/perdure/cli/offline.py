@@ -11,7 +11,7 @@ from perdure.domain.ids import KernelId, kernel_id
 from .amounts import ago, mib
 from .app import PerdureApp
 from .connection import pick
-from .place import repository_url
+from .place import open_repository
 from .table import facts, table
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ def wanted(app: PerdureApp) -> bool:
 
 def show_all(app: PerdureApp) -> int:
     """`list`. Exit status 1 when some snapshot can't be read."""
-    from perdure.store.repository import Repository
-
-    repository = Repository.open(repository_url(app), create=False)
+    repository = open_repository(app)
     kernels = [_kernel(repository, kernel) for kernel in repository.kernels()]
     rows = []
     for one in kernels:
@@ -52,9 +50,7 @@ def show_all(app: PerdureApp) -> int:
 
 def show_one(app: PerdureApp, text: str) -> int:
     """`show KERNEL`."""
-    from perdure.store.repository import Repository
-
-    repository = Repository.open(repository_url(app), create=False)
+    repository = open_repository(app)
     one = _kernel(repository, pick(kernel_id(text), repository.kernels()))
     owner = one["owner"]
     pairs = [

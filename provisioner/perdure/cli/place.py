@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .app import PerdureApp
+
+if TYPE_CHECKING:
+    from perdure.store.repository import Repository
+    from perdure.store.settings import StoreSettings
 
 _STATE = "/var/lib/perdure"
 
@@ -22,3 +27,17 @@ def repository_url(app: PerdureApp) -> str:
     if not given:
         return default_repository(os.geteuid())
     return given if "://" in given else Path(given).absolute().as_uri()
+
+
+def store_settings(app: PerdureApp) -> StoreSettings:
+    """How repositories are reached. Raises BadRequest."""
+    from perdure.store.config import settings_of
+
+    return settings_of(app.config)
+
+
+def open_repository(app: PerdureApp) -> Repository:
+    """The one that the verb means; it must be there. Raises BadRequest, StoreFailed, NewerFormat."""
+    from perdure.store.repository import Repository
+
+    return Repository.open(repository_url(app), create=False, settings=store_settings(app))

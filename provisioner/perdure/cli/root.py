@@ -37,4 +37,5 @@ class RootApp(PerdureApp):
     def write_default_config(self) -> None:
         """All verbs' settings; for that, all must be imported."""
         self.classes = [getattr(import_module(f"perdure.cli.{module}"), name) for module, name, _ in _VERBS.values()]
+        self.classes.append(import_module("perdure.store.config").Store)
         super().write_default_config()

@@ -11,7 +11,7 @@ from perdure.domain.ids import kernel_id
 from .amounts import mib
 from .app import FLAGS, PerdureApp
 from .connection import pick
-from .place import repository_url
+from .place import open_repository
 
 if TYPE_CHECKING:
     from perdure.store.repository import VerifyReport
@@ -39,9 +39,7 @@ class VerifyApp(PerdureApp):
     data = Bool(False, help="Read and hash every block.").tag(config=True)
 
     def act(self, *arguments: str) -> int:
-        from perdure.store.repository import Repository
-
-        repository = Repository.open(repository_url(self), create=False)
+        repository = open_repository(self)
         kernel = pick(kernel_id(arguments[0]), repository.kernels()) if arguments else None
         report = repository.verify(kernel, data=self.data)
         self.show(

@@ -26,9 +26,9 @@ class PolicyTraits(HasTraits):
     agent = Unicode(
         help="Address of the agent, unix:///path. Empty: $PERDURE_AGENT, else the machine's own (started if this server is root)."
     ).tag(config=True)
-    repository = Unicode(help="Where snapshots are kept, file:///path. Empty: $PERDURE_REPOSITORY, else the agent's own.").tag(
-        config=True
-    )
+    repository = Unicode(
+        help="Where snapshots are kept, file:///path or s3://bucket/prefix. Empty: $PERDURE_REPOSITORY, else the agent's own."
+    ).tag(config=True)
     snapshot_interval_s = Float(
         Policy.snapshot_interval_s,
         min=0,

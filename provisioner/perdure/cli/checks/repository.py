@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from perdure.domain.errors import PerdureError
 
 from .check import Check
 
+if TYPE_CHECKING:
+    from perdure.store.settings import StoreSettings
+
 _ROOM = 2 << 30
 """A kernel with a small data set; below it the first snapshots of many will fail."""
 
 
-def repository(url: str, *, ours: bool) -> tuple[list[Check], dict[str, Any]]:
+def repository(url: str, settings: StoreSettings, *, ours: bool) -> tuple[list[Check], dict[str, Any]]:
     """The checks, and {url, exists, free_bytes}. `ours`: this process would write it (else the agent does)."""
     folder = Path(unquote(urlsplit(url).path)) if url.startswith("file://") else None
     exists = folder is not None and folder.is_dir() and any_entry(folder)
-    checks = [_repository(url, folder, exists=exists, ours=ours)]
+    checks = [_repository(url, settings, folder, exists=exists, ours=ours)]
     free = None
     if folder is not None:
         anchor = existing(folder)
@@ -47,7 +50,7 @@ def existing(folder: Path) -> Path:
     return folder
 
 
-def _repository(url: str, folder: Path | None, *, exists: bool, ours: bool) -> Check:
+def _repository(url: str, settings: StoreSettings, folder: Path | None, *, exists: bool, ours: bool) -> Check:
     from perdure.store.repository import Repository
 
     means = "Snapshots are stored there; without it none can be published."
@@ -64,7 +67,7 @@ def _repository(url: str, folder: Path | None, *, exists: bool, ours: bool) -> C
             )
         return Check(name, True, f"{url}, not made yet: the first snapshot makes it", means)
     try:
-        kernels = Repository.open(url, create=False).kernels()
+        kernels = Repository.open(url, create=False, settings=settings).kernels()
     except PerdureError as error:
         if not ours and folder is not None and not os.access(folder, os.R_OK | os.X_OK):
             return Check(name, True, f"{url}, which only the agent reads", means)
