@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
+from types import MappingProxyType
 from typing import Any
 
 from perdure.domain.errors import StoreFailed
 from perdure.domain.record import Record, Trigger
 from perdure.domain.target import Target
-from perdure.engine import classic, images
+from perdure.engine import images
 from perdure.engine.hostfacts import host_facts
-from perdure.engine.limits import CaptureLimits
 from perdure.runtime.sandbox import Sandbox
-from perdure.store.repository import PublishStats, SourceFile
+from perdure.store.repository import Manifest, PublishStats, SourceFile
+from perdure.store.source import Content
 from perdure.wire.messages import GenerationInfo
 
 from .generations import info
 from .host import Host
 from .memory import Memory
+from .saving import Saved, saved
 
 log = logging.getLogger(__name__)
+
+_NICE = 19
+_UNHURRIED = frozenset({Trigger.INTERVAL, Trigger.CELL})
+"""Nobody waits for these: they are stored when the processors have nothing better to do."""
 
 Report = Callable[[str, float | None], None]
 """Called with the step's name and how much of it is done (0–1, None: unknown), from the thread."""
@@ -70,7 +77,6 @@ def capture(
     """
     clock = host.clock
     begun, created = clock.monotonic(), rfc3339(clock.now())
-    criu = host.criu()
     held = moment()
 
     def frozen() -> None:
@@ -80,59 +86,10 @@ def capture(
     shutil.rmtree(memory.staging, ignore_errors=True)
     try:
         report("saving", None)
-        try:
-            taken = classic.capture(
-                target_of(sandbox),
-                memory.staging,
-                criu,
-                limits=CaptureLimits(),
-                clock=clock,
-                cancelled=cancelled,
-                owner=memory.owner,
-                frozen=frozen,
-            )
-        finally:
-            thawed()
-        report("storing", 0.0)
-        stored_from = clock.monotonic()
-
-        def record(stats: PublishStats) -> dict[str, Any]:
-            total_s = clock.monotonic() - begun
-            timings = {**taken.timings, "store": clock.monotonic() - stored_from}
-            timings["unaccounted"] = max(0.0, total_s - sum(timings.values()) + taken.timings["unaccounted"])
-            return Record(
-                incarnation=memory.incarnation,
-                created=created,
-                trigger=trigger,
-                engine=classic.ENGINE,
-                owner=memory.owner,
-                host=host_facts(taken.criu_version),
-                endpoint=memory.endpoint.to_json(),
-                kernel_name=memory.kernel_name,
-                display_name=memory.display_name,
-                notebook=memory.notebook,
-                argv=memory.argv,
-                cwd=memory.cwd,
-                execution_count=held.execution_count,
-                busy=held.busy,
-                stdio_key=taken.stdio_key,
-                stall_s=taken.stall_s,
-                total_s=total_s,
-                timings=timings,
-                files=taken.files,
-                warnings=taken.warnings,
-            ).to_json()
-
-        repository = host.open_repository(memory.repository)
-        manifest = repository.publish(
-            memory.kernel,
-            sources(memory.staging),
-            record,
-            progress=lambda done, size: report("storing", done / size if size else 1.0),
-            cancelled=cancelled,
-        )
+        with _saved(host, memory, sandbox, frozen=frozen, thawed=thawed, cancelled=cancelled) as kept:
+            manifest = _store(host, memory, kept, trigger, created, begun, lambda: held, report, cancelled)
         report("verifying", None)
-        checked = repository.verify(memory.kernel, manifest.generation, data=False)
+        checked = host.open_repository(memory.repository).verify(memory.kernel, manifest.generation, data=False)
         if not checked.ok:
             problems = "; ".join(problem for one in checked.generations for problem in one.problems)
             raise StoreFailed(
@@ -145,11 +102,86 @@ def capture(
         shutil.rmtree(memory.staging, ignore_errors=True)
 
 
-def sources(folder: Path) -> list[SourceFile]:
-    """The image's files, cut where the engine says."""
-    cuts = images.cuts(folder)
+def _saved(
+    host: Host,
+    memory: Memory,
+    sandbox: Sandbox,
+    *,
+    frozen: Callable[[], None],
+    thawed: Callable[[], None],
+    cancelled: Event,
+) -> AbstractContextManager[Saved]:
+    return saved(
+        target_of(sandbox),
+        memory.staging,
+        host.criu(),
+        memory.policy,
+        owner=memory.owner,
+        clock=host.clock,
+        cancelled=cancelled,
+        frozen=frozen,
+        thawed=thawed,
+    )
+
+
+def _store(
+    host: Host,
+    memory: Memory,
+    kept: Saved,
+    trigger: Trigger,
+    created: str,
+    begun: float,
+    held: Callable[[], Moment],
+    report: Report,
+    cancelled: Event,
+) -> Manifest:
+    """Publishes what was saved. Nobody waits for it unless somebody asked, so then it leaves the processors to the kernel."""
+    report("storing", 0.0)
+    clock, taken = host.clock, kept.capture
+    stored_from = clock.monotonic()
+
+    def record(stats: PublishStats) -> dict[str, Any]:
+        total_s = clock.monotonic() - begun
+        timings = {**taken.timings, "store": clock.monotonic() - stored_from}
+        timings["unaccounted"] = max(0.0, total_s - sum(timings.values()) + taken.timings["unaccounted"])
+        return Record(
+            incarnation=memory.incarnation,
+            created=created,
+            trigger=trigger,
+            engine=kept.engine,
+            owner=memory.owner,
+            host=host_facts(taken.criu_version),
+            endpoint=memory.endpoint.to_json(),
+            kernel_name=memory.kernel_name,
+            display_name=memory.display_name,
+            notebook=memory.notebook,
+            argv=memory.argv,
+            cwd=memory.cwd,
+            execution_count=held().execution_count,
+            busy=held().busy,
+            stdio_key=taken.stdio_key,
+            stall_s=taken.stall_s,
+            total_s=total_s,
+            timings=timings,
+            files=taken.files,
+            warnings=kept.warnings,
+        ).to_json()
+
+    return host.open_repository(memory.repository).publish(
+        memory.kernel,
+        sources(memory.staging, kept.pages),
+        record,
+        progress=lambda done, size: report("storing", done / size if size else 1.0),
+        cancelled=cancelled,
+        niceness=_NICE if trigger in _UNHURRIED else 0,
+    )
+
+
+def sources(folder: Path, elsewhere: Mapping[str, Content] = MappingProxyType({})) -> list[SourceFile]:
+    """The image's files, cut where the engine says. `elsewhere`: content that takes the place of files of these names."""
+    cuts = images.cuts(folder, {name: content.size for name, content in elsewhere.items()})
     return [
-        SourceFile(name, path, path.stat().st_mode & 0o777, cuts.get(name))
+        SourceFile(name, elsewhere.get(name, path), path.stat().st_mode & 0o777, cuts.get(name))
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not path.is_symlink() and (name := path.relative_to(folder).as_posix())
     ]

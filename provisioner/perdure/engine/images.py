@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from . import imagefile
 from .protobuf import BYTES, VARINT, MalformedMessage, Message, read_varint
@@ -150,8 +151,8 @@ def check(images: Path) -> None:
     cuts(images)
 
 
-def cuts(images: Path) -> dict[str, list[int]]:
-    """For each pages file: ascending offsets where its blocks begin.
+def cuts(images: Path, elsewhere: Mapping[str, int] = MappingProxyType({})) -> dict[str, list[int]]:
+    """For each pages file: ascending offsets where its blocks begin. `elsewhere`: sizes of those whose content lies elsewhere.
 
     A block is what the file holds of one 64 KiB window of virtual address. So an unchanged array gives the same blocks in every
     generation, however much the packed file shifts, and pages that come or go elsewhere change no other block.
@@ -181,7 +182,9 @@ def cuts(images: Path) -> dict[str, list[int]]:
             pages_file = f"pages-{Message.parse(head).number(1)}.img"
         except MalformedMessage as error:
             raise imagefile.damaged(path, error) from error
-        size = (images / pages_file).stat().st_size if (images / pages_file).exists() else 0
+        size = elsewhere.get(pages_file)
+        if size is None:
+            size = (images / pages_file).stat().st_size if (images / pages_file).exists() else 0
         if size != at:
             raise imagefile.damaged(path, f"lists {at} bytes, {pages_file} has {size}")
         found[pages_file] = offsets.tolist()

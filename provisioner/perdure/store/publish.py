@@ -7,6 +7,8 @@ nobody else uses, and one compare-and-swap at the end makes it count.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -54,6 +56,7 @@ def publish(
     *,
     progress: Progress | None = None,
     cancelled: Event | None = None,
+    niceness: int = 0,
 ) -> Manifest:
     """The published manifest. When it raises, nothing is published.
 
@@ -68,7 +71,7 @@ def publish(
         raise overtaken(kernel) from None
     try:
         leftovers.remove(backend, claimed)
-        new = _write(backend, claimed, measured, record, progress, cancelled)
+        new = _write(backend, claimed, measured, record, progress, cancelled, niceness)
         if cancelled is not None and cancelled.is_set():
             raise source.called_off()
     except BaseException:
@@ -92,13 +95,14 @@ def _write(
     record: MakeRecord,
     progress: Progress | None,
     cancelled: Event | None,
+    niceness: int,
 ) -> Manifest:
     """Steps 3 to 5."""
     names = KernelNames(claimed.kernel)
     index = Index.load(backend, claimed.kernel, claimed.indexes)
     damage.distrust(backend, claimed, index)
     with Packer(backend, claimed, index) as packer:
-        stored = _store_files(packer, measured, progress, cancelled)
+        stored = _store_files(packer, measured, progress, cancelled, niceness)
         packer.finish()
     logical = sum(file.size for file in stored)
     index_object = packer.index.wrapped()
@@ -117,12 +121,12 @@ def _write(
 
 
 def _store_files(
-    packer: Packer, measured: list[Measured], progress: Progress | None, cancelled: Event | None
+    packer: Packer, measured: list[Measured], progress: Progress | None, cancelled: Event | None, niceness: int
 ) -> tuple[StoredFile, ...]:
     total = sum(one.size for one in measured)
     done = 0
     segments = {id(one): Segments(packer) for one in measured}
-    with ThreadPoolExecutor(THREADS, "perdure-read") as readers:
+    with ThreadPoolExecutor(THREADS, "perdure-read", _become_nice, (niceness,)) as readers:
         try:
             for batch, pieces in _read_ahead(readers, measured, packer, cancelled):
                 if cancelled is not None and cancelled.is_set():
@@ -134,6 +138,12 @@ def _store_files(
         finally:
             readers.shutdown(wait=True, cancel_futures=True)
     return tuple(StoredFile(one.file.name, one.size, one.file.mode & MODE_BITS, segments[id(one)].finish()) for one in measured)
+
+
+def _become_nice(niceness: int) -> None:
+    """For the calling thread alone: on Linux each has a priority of its own."""
+    if niceness:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
 
 
 def _read_ahead(

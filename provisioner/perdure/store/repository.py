@@ -101,14 +101,16 @@ class Repository:
         *,
         progress: Progress | None = None,
         cancelled: Event | None = None,
+        niceness: int = 0,
     ) -> Manifest:
         """Store `files` as the next generation; they must not change meanwhile. Published and durable when this returns.
 
-        `record` is called when the files are stored, just before the manifest is written. On any failure nothing is published.
+        `niceness`: of the threads that read and hash, 0 to 19. `record` is called when the files are stored, just before
+        the manifest is written. On any failure nothing is published.
 
         Raises BadRequest, Conflict (another one publishes the same kernel), NoRoom, and SnapshotFailed when `cancelled` was set.
         """
-        return publish(self._backend, kernel_id(kernel), files, record, progress=progress, cancelled=cancelled)
+        return publish(self._backend, kernel_id(kernel), files, record, progress=progress, cancelled=cancelled, niceness=niceness)
 
     def fetch(self, kernel: KernelId, generation: Generation, into: Path, *, progress: Progress | None = None) -> Manifest:
         """Write a generation's files below `into` (made if need be), sparse where they were zero.
