@@ -54,6 +54,7 @@ def text(status: KernelStatus, now: float) -> str:
         ("Notebook", status.notebook),
         ("Started", f"{ago(status.started, now)}, incarnation {status.incarnation}"),
         ("Repository", status.repository or ""),
+        ("Next snapshot", status.next_snapshot if status.phase.alive else ""),
         ("Restores", "\n".join(restores)),
         ("Warnings", "\n".join(status.warnings)),
         ("Last error", f"{error.sentence}\n{error.hint}".strip() if error else ""),
