@@ -125,6 +125,12 @@ class SnapshotFailed(PerdureError):
     next = Next.RETRY
 
 
+class NotLive(SnapshotFailed):
+    """This engine could not do it, and another one may. The kernel goes on."""
+
+    code = "not-live"
+
+
 class NoRoom(PerdureError):
     """Memory or disk would run out. Nothing was started."""
 

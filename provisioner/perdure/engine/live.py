@@ -20,7 +20,7 @@ from threading import Event
 from types import TracebackType
 
 from perdure.domain.clock import Clock
-from perdure.domain.errors import NoRoom, SnapshotFailed
+from perdure.domain.errors import NoRoom, NotLive, SnapshotFailed
 from perdure.domain.ids import Owner
 from perdure.domain.target import Target
 
@@ -32,13 +32,11 @@ from .limits import CaptureLimits
 from .merging import MergedPages
 from .shadows import Shadows
 
+__all__ = ["ENGINE", "LiveCapture", "NotLive", "SnapshotFailed", "capture", "obstacle", "short_of_memory"]
+
 ENGINE = "live"
 _OVERWRITTEN = 4
 """One page in so many is expected to be overwritten while the shadows live; when it is more, they are given up in time."""
-
-
-class NotLive(SnapshotFailed):
-    """This engine could not do it, and another one may. The kernel goes on."""
 
 
 @dataclass
