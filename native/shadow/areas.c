@@ -6,8 +6,7 @@
 
 enum { PAGE_KIB = 4 };
 
-/* Two letters each in VmFlags. Not copied at fork, or wiped: dc, wf. Not ordinary memory: io, pf, mm, de, ht, ss. Shared: sh, ms is
- * "may be shared", which private areas have too. Watched by userfaultfd: um, uw, ui. */
+/* Two letters each in VmFlags. Not copied at fork, or wiped: dc, wf. Not ordinary memory: io, pf, mm, ht, ss. Shared: sh. Watched by userfaultfd: um, uw, ui. */
 static const char *const strange[] = {"dc", "wf", "io", "pf", "mm", "ht", "ss", "sh", "um", "uw", "ui"};
 
 struct line {

@@ -9,7 +9,8 @@
 struct area {
 	uint64_t start, end;
 	uint64_t pages;   /* that a dump holds: anonymous ones, in memory or swapped out */
-	uint64_t covered; /* how far from `start` the dump has asked for it */
+	uint64_t covered; /* how far from `start` the dump has asked for it … */
+	int asked;        /* … if it has */
 };
 
 struct process {

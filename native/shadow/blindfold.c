@@ -13,7 +13,7 @@
  *   twin PID TWIN                process and twin, numbers as CRIU sees them
  *   failed PID WHY
  *   twins BEGIN END              nanoseconds of CLOCK_MONOTONIC
- * Whatever can't be reported makes CRIU's question fail, and CRIU undoes the dump.
+ * The last line is missing when anything could not be reported.
  *
  * What we don't promise. A CRIU that asks in another way (before Linux 6.7) writes all pages itself; then nothing is reported as hidden.
  */
@@ -45,6 +45,7 @@ static long (*real_ptrace)(int, ...);
 
 static atomic_int *arm;
 static int report = -1;
+static int mute; /* a line could not be written: no later one is */
 static int done;
 static struct process *processes;
 static size_t count;
@@ -72,7 +73,9 @@ static int tell(const char *format, ...)
 	va_start(ap, format);
 	int n = vsnprintf(line, sizeof line, format, ap);
 	va_end(ap);
-	return n > 0 && write(report, line, (size_t)n) == n ? 0 : -1;
+	if (mute || n <= 0 || write(report, line, (size_t)n) != n)
+		mute = 1;
+	return mute ? -1 : 0;
 }
 
 /* The PID of a descriptor of /proc/PID/NAME; 0 when it is something else. */
@@ -189,6 +192,7 @@ static int ask(int fd, struct scan *whole_question, uint64_t start, uint64_t end
 
 static void cover(struct area *area, uint64_t start, uint64_t end)
 {
+	area->asked = 1;
 	if (start <= area->start + area->covered && end > area->start + area->covered)
 		area->covered = end - area->start;
 }
@@ -247,7 +251,7 @@ static int tell_areas(const struct process *p)
 		const struct area *a = &p->areas[i];
 		const char *what = a->covered == a->end - a->start ? "hidden" : "partly";
 
-		if (!a->covered)
+		if (!a->asked)
 			continue;
 		hidden = 1;
 		if (tell("%s %d %llx %llx %llu\n", what, p->pid, (unsigned long long)a->start, (unsigned long long)a->end,

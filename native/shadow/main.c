@@ -1,4 +1,5 @@
-/* perdure-shadow PID...: makes twins of processes and keeps them until its standard input ends. It dies with them.
+/* perdure-shadow PID...: makes twins of processes and keeps them until its standard input ends. They die with it.
+ * perdure-shadow --reap PID CHILD: reaps a companion that a killed maker left; CHILD as PID numbers it.
  *
  * For looking at a process's memory while it runs on, and for the tests of twin.h. A snapshot uses the same code from within CRIU
  * (blindfold.c), which has the processes stopped already.
@@ -96,6 +97,22 @@ static void let_go(struct threads *all)
 	all->count = 0;
 }
 
+static int reap_only(pid_t pid, pid_t child)
+{
+	struct twin result = {0};
+
+	errno = 0;
+	if (stop(pid) != 1) {
+		printf("failed %d it can't be stopped: %s\n", pid, errno ? strerror(errno) : "it has ended");
+		return 1;
+	}
+	int failed = twin_reap(pid, child, &result);
+	ptrace(PTRACE_DETACH, pid, 0, 0);
+	if (failed)
+		printf("failed %d %s\n", pid, result.error);
+	return failed ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct threads all = {0};
@@ -103,8 +120,10 @@ int main(int argc, char **argv)
 	int made = 0, failed = 0;
 	char byte;
 
+	if (argc == 4 && !strcmp(argv[1], "--reap"))
+		return reap_only(atoi(argv[2]), atoi(argv[3]));
 	if (argc < 2 || argc > 65) {
-		fprintf(stderr, "usage: perdure-shadow PID...   (at most 64)\n");
+		fprintf(stderr, "usage: perdure-shadow PID...   (at most 64)\n       perdure-shadow --reap PID CHILD\n");
 		return 2;
 	}
 	for (int i = 1; i < argc && !failed; i++) {

@@ -257,17 +257,29 @@ static int save(pid_t pid, int mem, struct state *s)
 	return 0;
 }
 
+/* After a failure the thread may stand anywhere in a system call of ours: that one is skipped, and it stands where all others leave it. */
+static void settle(struct lent *t)
+{
+	struct user_regs_struct regs = t->regs;
+
+	regs.rip = t->call;
+	regs.rsp = t->stack;
+	regs.orig_rax = ~0UL;
+	if (!set_regs(t->pid, &regs) && !ptrace(PTRACE_INTERRUPT, t->pid, 0, 0))
+		while (resume(t, PTRACE_CONT) >> 16 == PTRACE_EVENT_CLONE)
+			;
+}
+
 static int put_back(const struct lent *t, int mem, const struct state *s)
 {
 	int failed = set_regs(t->pid, &s->regs);
-
-	failed |= (int)ptrace(PTRACE_SETSIGMASK, t->pid, sizeof s->mask, &s->mask);
+	int others = (int)ptrace(PTRACE_SETSIGMASK, t->pid, sizeof s->mask, &s->mask);
 	if (s->rseq_at)
-		failed |= pwrite(mem, &s->rseq, sizeof s->rseq, (off_t)s->rseq_at) != sizeof s->rseq;
+		others |= pwrite(mem, &s->rseq, sizeof s->rseq, (off_t)s->rseq_at) != sizeof s->rseq;
 	if (t->stop)
 		kill(t->pid, SIGSTOP);
-	failed |= (int)ptrace(PTRACE_SETOPTIONS, t->pid, 0, 0);
-	return failed ? -1 : 0;
+	others |= (int)ptrace(PTRACE_SETOPTIONS, t->pid, 0, 0);
+	return failed || others ? -1 : 0;
 }
 
 /* The frames go out of the twin's memory too, and its rseq pointer becomes what it was: it is the memory of that instant. */
@@ -286,7 +298,28 @@ static int clean(pid_t pid, const struct deadman *d, const struct state *s)
 	return failed ? -1 : 0;
 }
 
-static int borrow(pid_t pid, int mem, struct twin *twin)
+/* What is done with a borrowed thread. */
+typedef int (*loan)(struct lent *thread, const struct deadman *d, const struct state *s, pid_t child, struct twin *twin);
+
+static int make(struct lent *thread, const struct deadman *d, const struct state *s, pid_t child, struct twin *twin)
+{
+	(void)child;
+	if (copy(thread, d, &twin->pid, twin) || hidden(twin->pid, twin))
+		return -1;
+	return clean(twin->pid, d, s) ? fail(twin, "writing to the twin") : 0;
+}
+
+static int reap(struct lent *thread, const struct deadman *d, const struct state *s, pid_t child, struct twin *twin)
+{
+	long got = 0;
+
+	(void)d, (void)s;
+	if (call(thread, NULL, &got, SYS_wait4, child, 0, __WALL | WNOHANG) || got != child)
+		return fail(twin, "reaping");
+	return 0;
+}
+
+static void borrow(pid_t pid, int mem, struct twin *twin, loan work, pid_t child)
 {
 	static struct gadgets gadgets; /* the tree's processes mostly share their code */
 	const uint64_t all = ~0UL;
@@ -296,29 +329,30 @@ static int borrow(pid_t pid, int mem, struct twin *twin)
 
 	errno = 0;
 	if (shadow_stack(pid))
-		return fail(twin, "it has a shadow stack");
-	if (gadgets_find(pid, mem, &gadgets))
-		return fail(twin, "its code has no place for a system call");
-	if (save(pid, mem, &state))
-		return fail(twin, "reading its registers");
-	if (deadman_place(&d, pid, mem, &state.regs, state.mask, &gadgets))
-		return fail(twin, "there is no room below its stack");
+		fail(twin, "it has a shadow stack");
+	else if (gadgets_find(pid, mem, &gadgets))
+		fail(twin, "its code has no place for a system call");
+	else if (save(pid, mem, &state))
+		fail(twin, "reading its registers");
+	else if (deadman_place(&d, pid, mem, &state.regs, state.mask, &gadgets))
+		fail(twin, "there is no room below its stack");
+	if (*twin->error)
+		return;
 	thread.regs = state.regs;
 	thread.stack = d.back;
 	thread.call = gadgets.syscall;
-	if (options(pid) || ptrace(PTRACE_SETSIGMASK, pid, sizeof all, &all)) {
+	if (options(pid) || ptrace(PTRACE_SETSIGMASK, pid, sizeof all, &all))
 		fail(twin, "preparing it");
-	} else if (!copy(&thread, &d, &twin->pid, twin) && !hidden(twin->pid, twin) && clean(twin->pid, &d, &state)) {
-		fail(twin, "writing to the twin");
-	}
+	else if (work(&thread, &d, &state, child, twin))
+		settle(&thread);
 	if (put_back(&thread, mem, &state))
-		fail(twin, "putting back its registers");
-	deadman_erase(&d, mem);
+		fail(twin, "putting back its registers"); /* its stack still leads back, so the frames stay */
+	else
+		deadman_erase(&d, mem);
 	deadman_free(&d);
-	return *twin->error ? -1 : 0;
 }
 
-int twin_make(pid_t pid, struct twin *twin)
+static int with_memory(pid_t pid, struct twin *twin, loan work, pid_t child)
 {
 	char path[64];
 	sigset_t mine, block;
@@ -331,14 +365,24 @@ int twin_make(pid_t pid, struct twin *twin)
 	sigemptyset(&block);
 	sigaddset(&block, SIGCHLD); /* a handler of the caller's must not reap what we wait for */
 	sigprocmask(SIG_BLOCK, &block, &mine);
-	int result = borrow(pid, mem, twin);
-	if (result) {
+	borrow(pid, mem, twin, work, child);
+	if (*twin->error) {
 		end(twin->pid);
 		twin->pid = 0;
 	}
 	sigprocmask(SIG_SETMASK, &mine, NULL);
 	close(mem);
-	return result;
+	return *twin->error ? -1 : 0;
+}
+
+int twin_make(pid_t pid, struct twin *twin)
+{
+	return with_memory(pid, twin, make, 0);
+}
+
+int twin_reap(pid_t pid, pid_t child, struct twin *twin)
+{
+	return with_memory(pid, twin, reap, child);
 }
 
 /* Only a process itself can set its name, from its own memory: it is lent for the call, at the place where the frames were. */

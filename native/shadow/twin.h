@@ -11,8 +11,8 @@
  * thread's stack pointer points to it, so that a thread whose borrower dies returns by itself to where it was. Companion and twin have
  * such a frame too; theirs leads to exit(2).
  *
- * What we don't promise. A borrower that is killed may leave the companion as a zombie that only wait4(__WALL) sees, and a sleep with a
- * timeout may end early with EINTR. Areas that Linux doesn't copy at fork (MADV_DONTFORK, MADV_WIPEONFORK, shared ones) are not in the
+ * What we don't promise. A borrower that is killed may leave the companion as a zombie that only wait4(__WALL) and /proc see, until
+ * `twin_reap`; a sleep with a timeout may end early with EINTR. Areas that Linux doesn't copy at fork (MADV_DONTFORK, MADV_WIPEONFORK, shared ones) are not in the
  * twin. While the twin is made, /proc shows one or two more processes. x86-64 only.
  */
 #ifndef PERDURE_TWIN_H
@@ -30,6 +30,10 @@ struct twin {
  * descriptors with the process until `twin_park`. -1: `twin->error` says why, and no twin is left.
  * Either way `pid` stands as before, with no ptrace option set; SIGSTOP that came meanwhile is pending again. */
 int twin_make(pid_t pid, struct twin *twin);
+
+/* Reaps a companion whose maker was killed: `child`, a zombie, as process `pid` numbers it. `pid` is as for `twin_make`, but its other
+ * threads may run. 0: it is gone. */
+int twin_reap(pid_t pid, pid_t child, struct twin *twin);
 
 /* Takes from the twin everything that isn't memory (descriptors, session, process group) and names it "perdure-shadow". -1: it is gone. */
 int twin_park(struct twin *twin);

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from live_kernel import LiveKernel
 
+pytest.register_assert_rewrite("health")
+
 
 @pytest.fixture
 def kernel_folder() -> Iterator[Path]:

@@ -24,6 +24,7 @@ from perdure.domain.ids import KernelId, Owner
 from perdure.domain.record import HostFacts, Record, Trigger
 from perdure.domain.target import Target
 from perdure.engine import criu as criu_programs
+from perdure.engine.dump import Job
 from perdure.engine.limits import CaptureLimits
 from perdure.runtime.sandbox import LaunchSpec, Sandbox
 
@@ -180,17 +181,25 @@ class LiveKernel:
 
         Raises what the engine raises.
         """
-        self._snapshots += 1
-        images = self.folder / f"images-{self._snapshots}"
+        images = self.new_images()
         began = time.monotonic()
-        criu, limits = criu or self.criu, limits or CaptureLimits()
         if (engine or os.environ.get("PERDURE_TEST_ENGINE")) == live.ENGINE:
-            with live.capture(self.target, images, criu, limits=limits, clock=CLOCK) as alive:
+            with live.capture(self.job(images, criu=criu, limits=limits)) as alive:
                 write_pages(images, alive)
                 capture = alive.capture
         else:
-            capture = classic.capture(self.target, images, criu, limits=limits, clock=CLOCK)
+            capture = classic.capture(self.job(images, criu=criu, limits=limits))
         return Snapshot(images, capture, self._record(capture, time.monotonic() - began))
+
+    def job(
+        self, images: Path, *, limits: CaptureLimits | None = None, criu: criu_programs.Criu | None = None, **more: Any
+    ) -> Job:
+        return Job(self.target, images, criu or self.criu, CLOCK, limits or CaptureLimits(), **more)
+
+    def new_images(self) -> Path:
+        """A folder for one more image; it doesn't exist yet."""
+        self._snapshots += 1
+        return self.folder / f"images-{self._snapshots}"
 
     def kill(self) -> None:
         """The whole tree and its sandbox, with signal 9."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,9 +16,10 @@ from perdure.domain.errors import StoreFailed
 from perdure.domain.record import Record, Trigger
 from perdure.domain.target import Target
 from perdure.engine import images
+from perdure.engine.dump import Job
 from perdure.engine.hostfacts import host_facts
 from perdure.runtime.sandbox import Sandbox
-from perdure.store.repository import Manifest, PublishStats, SourceFile
+from perdure.store.repository import PublishStats, SourceFile
 from perdure.store.source import Content
 from perdure.wire.messages import GenerationInfo
 
@@ -86,8 +86,23 @@ def capture(
     shutil.rmtree(memory.staging, ignore_errors=True)
     try:
         report("saving", None)
-        with _saved(host, memory, sandbox, frozen=frozen, thawed=thawed, cancelled=cancelled) as kept:
-            manifest = _store(host, memory, kept, trigger, created, begun, lambda: held, report, cancelled)
+        job = Job(target_of(sandbox), memory.staging, host.criu(), clock, owner=memory.owner, cancelled=cancelled, frozen=frozen)
+        with saved(job, memory.policy, thawed) as kept:
+            report("storing", 0.0)
+            stored_from = clock.monotonic()
+
+            def record(_: PublishStats) -> dict[str, Any]:
+                now = clock.monotonic()
+                return _record(memory, kept, trigger, created, held, now - begun, now - stored_from).to_json()
+
+            manifest = host.open_repository(memory.repository).publish(
+                memory.kernel,
+                sources(memory.staging, kept.pages),
+                record,
+                progress=lambda done, size: report("storing", done / size if size else 1.0),
+                cancelled=cancelled,
+                niceness=_NICE if trigger in _UNHURRIED else 0,
+            )
         report("verifying", None)
         checked = host.open_repository(memory.repository).verify(memory.kernel, manifest.generation, data=False)
         if not checked.ok:
@@ -102,78 +117,31 @@ def capture(
         shutil.rmtree(memory.staging, ignore_errors=True)
 
 
-def _saved(
-    host: Host,
-    memory: Memory,
-    sandbox: Sandbox,
-    *,
-    frozen: Callable[[], None],
-    thawed: Callable[[], None],
-    cancelled: Event,
-) -> AbstractContextManager[Saved]:
-    return saved(
-        target_of(sandbox),
-        memory.staging,
-        host.criu(),
-        memory.policy,
+def _record(memory: Memory, kept: Saved, trigger: Trigger, created: str, held: Moment, total_s: float, store_s: float) -> Record:
+    taken = kept.capture
+    timings = {**taken.timings, "store": store_s}
+    timings["unaccounted"] = max(0.0, total_s - sum(timings.values()) + taken.timings["unaccounted"])
+    return Record(
+        incarnation=memory.incarnation,
+        created=created,
+        trigger=trigger,
+        engine=kept.engine,
         owner=memory.owner,
-        clock=host.clock,
-        cancelled=cancelled,
-        frozen=frozen,
-        thawed=thawed,
-    )
-
-
-def _store(
-    host: Host,
-    memory: Memory,
-    kept: Saved,
-    trigger: Trigger,
-    created: str,
-    begun: float,
-    held: Callable[[], Moment],
-    report: Report,
-    cancelled: Event,
-) -> Manifest:
-    """Publishes what was saved. Nobody waits for it unless somebody asked, so then it leaves the processors to the kernel."""
-    report("storing", 0.0)
-    clock, taken = host.clock, kept.capture
-    stored_from = clock.monotonic()
-
-    def record(stats: PublishStats) -> dict[str, Any]:
-        total_s = clock.monotonic() - begun
-        timings = {**taken.timings, "store": clock.monotonic() - stored_from}
-        timings["unaccounted"] = max(0.0, total_s - sum(timings.values()) + taken.timings["unaccounted"])
-        return Record(
-            incarnation=memory.incarnation,
-            created=created,
-            trigger=trigger,
-            engine=kept.engine,
-            owner=memory.owner,
-            host=host_facts(taken.criu_version),
-            endpoint=memory.endpoint.to_json(),
-            kernel_name=memory.kernel_name,
-            display_name=memory.display_name,
-            notebook=memory.notebook,
-            argv=memory.argv,
-            cwd=memory.cwd,
-            execution_count=held().execution_count,
-            busy=held().busy,
-            stdio_key=taken.stdio_key,
-            stall_s=taken.stall_s,
-            total_s=total_s,
-            timings=timings,
-            files=taken.files,
-            warnings=kept.warnings,
-        ).to_json()
-
-    return host.open_repository(memory.repository).publish(
-        memory.kernel,
-        sources(memory.staging, kept.pages),
-        record,
-        progress=lambda done, size: report("storing", done / size if size else 1.0),
-        cancelled=cancelled,
-        niceness=_NICE if trigger in _UNHURRIED else 0,
+        host=host_facts(taken.criu_version),
+        endpoint=memory.endpoint.to_json(),
+        kernel_name=memory.kernel_name,
+        display_name=memory.display_name,
+        notebook=memory.notebook,
+        argv=memory.argv,
+        cwd=memory.cwd,
+        execution_count=held.execution_count,
+        busy=held.busy,
+        stdio_key=taken.stdio_key,
+        stall_s=taken.stall_s,
+        total_s=total_s,
+        timings=timings,
+        files=taken.files,
+        warnings=kept.warnings,
     )
 
 

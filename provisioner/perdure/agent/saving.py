@@ -6,23 +6,15 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from threading import Event
 
-from perdure.domain.clock import Clock
-from perdure.domain.errors import StoreFailed
-from perdure.domain.ids import Owner
+from perdure.domain.errors import NotLive, StoreFailed
 from perdure.domain.policy import Policy
-from perdure.domain.target import Target
 from perdure.engine import classic, live
-from perdure.engine.criu import Criu
-from perdure.engine.dump import Capture
-from perdure.engine.limits import CaptureLimits
+from perdure.engine.dump import Capture, Job
+from perdure.engine.live import LiveCapture
 from perdure.store.source import Content
 
 log = logging.getLogger(__name__)
-
-_LIMITS = CaptureLimits()
 
 
 @dataclass(frozen=True)
@@ -37,59 +29,42 @@ class Saved:
 
 
 @contextmanager
-def saved(
-    target: Target,
-    images: Path,
-    criu: Criu,
-    policy: Policy,
-    *,
-    owner: Owner,
-    clock: Clock,
-    cancelled: Event,
-    frozen: Callable[[], None],
-    thawed: Callable[[], None],
-) -> Iterator[Saved]:
-    """The image in the folder `images`, while the body stores it.
+def saved(job: Job, policy: Policy, thawed: Callable[[], None]) -> Iterator[Saved]:
+    """The image, while the body stores it. `thawed` is called before, when the kernel runs again for good.
 
     Raises SnapshotFailed, NoRoom, KernelGone; NoRoom too when memory gets short while the body runs.
     """
-    why = "" if policy.engine != classic.ENGINE else "the kernel's settings ask for it"
-    obstacle = live.obstacle(target, _LIMITS) if not why else ""
-    if not why and not obstacle:
-        try:
-            alive = live.capture(
-                target,
-                images,
-                criu,
-                limits=_LIMITS,
-                clock=clock,
-                cancelled=cancelled,
-                owner=owner,
-                frozen=frozen,
-                thawed=thawed,
-            )
-        except live.NotLive as error:
-            if policy.engine == live.ENGINE:
+    alive, why = _live(job, policy)
+    if alive is not None:
+        thawed()
+        with alive:
+            try:
+                yield Saved(alive.capture, live.ENGINE, alive.pages, alive.capture.warnings)
+            except StoreFailed as error:
+                if alive.given_up:
+                    raise live.short_of_memory() from error
                 raise
-            obstacle = error.detail or error.sentence
-        else:
-            with alive:
-                try:
-                    yield Saved(alive.capture, live.ENGINE, alive.pages, alive.capture.warnings)
-                except StoreFailed as error:
-                    if alive.given_up:
-                        raise live.short_of_memory() from error
-                    raise
-            return
-    if obstacle and policy.engine == live.ENGINE:
-        raise live.NotLive(f"The kernel can't be saved while it runs: {obstacle}.", hint='Set engine to "auto".')
+        return
     try:
-        taken = classic.capture(
-            target, images, criu, limits=_LIMITS, clock=clock, cancelled=cancelled, owner=owner, frozen=frozen
-        )
+        taken = classic.capture(job)
     finally:
         thawed()
-    fell_back = (f"the kernel was frozen while its memory was saved: {obstacle}",) if obstacle else ()
-    if obstacle:
-        log.warning("classic snapshot: %s", obstacle)
+    if why:
+        log.warning("classic snapshot: %s", why)
+    fell_back = (f"the kernel was frozen while its memory was saved: {why}",) if why else ()
     yield Saved(taken, classic.ENGINE, {}, taken.warnings + fell_back)
+
+
+def _live(job: Job, policy: Policy) -> tuple[LiveCapture | None, str]:
+    """A live capture; or None and why not, nothing when nobody wants one. Raises NotLive when no other engine may do it."""
+    if policy.engine == classic.ENGINE:
+        return None, ""
+    why = live.obstacle(job.target, job.limits)
+    if not why:
+        try:
+            return live.capture(job), ""
+        except NotLive as error:
+            why = error.detail or error.sentence
+    if policy.engine == live.ENGINE:
+        raise NotLive(f"The kernel can't be saved while it runs: {why}.", hint='Set engine to "auto".')
+    return None, why

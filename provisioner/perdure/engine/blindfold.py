@@ -9,6 +9,10 @@ from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
 
+from perdure.domain.errors import NotLive
+
+from . import images as image
+
 _NS = 1e-9
 
 
@@ -32,6 +36,16 @@ class Report:
     failures: list[str] = field(default_factory=list)
     twins_s: float = 0.0
     """How long the making of twins took."""
+    complete: bool = False
+    """It was written to its end."""
+
+    def defect(self) -> str:
+        """Why the image can't be completed; nothing when it can."""
+        if self.failures:
+            return "; ".join(self.failures)
+        if missing := self.hidden.keys() - self.twins.keys():
+            return f"process {min(missing)} has no shadow"
+        return "" if self.complete else "what was hidden from CRIU could not be reported"
 
 
 def library() -> Path | None:
@@ -64,8 +78,13 @@ class Blindfold:
     def environment(self) -> dict[str, str]:
         return {"PERDURE_BLINDFOLD": f"{self._arm} {self._report}"}
 
-    def arm(self) -> None:
-        """The dump is good: twins are made before the first thread goes on."""
+    def arm(self, images: Path) -> None:
+        """The dump is good: twins are made before the first thread goes on. Raises NotLive when the user could see them."""
+        if found := image.subreapers(images):
+            raise NotLive(
+                "The kernel can't be saved while it runs.",
+                detail=f"process {found[0]} takes on orphaned processes (PR_SET_CHILD_SUBREAPER), and would get the shadows",
+            )
         os.pwrite(self._arm, b"\1\0\0\0", 0)
 
     def report(self) -> Report:
@@ -85,6 +104,7 @@ def parse(text: str) -> Report:
                 report.twins[int(pid)] = int(twin)
             case ["twins", begun, ended]:
                 report.twins_s = (int(ended) - int(begun)) * _NS
+                report.complete = True
             case ["failed", pid, *why]:
                 report.failures.append(f"process {pid}: {' '.join(why)}")
             case ["partly", pid, start, end]:

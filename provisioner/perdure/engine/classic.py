@@ -5,44 +5,14 @@ The stall grows with memory. It is the fallback of every faster engine and the o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from threading import Event
-
-from perdure.domain.clock import Clock
-from perdure.domain.ids import Owner
-from perdure.domain.target import Target
-
 from . import room
-from .criu import Criu
-from .dump import Capture, dump
-from .limits import CaptureLimits
+from .dump import Capture, Job, dump
 
-__all__ = ["ENGINE", "Capture", "capture"]
+__all__ = ["ENGINE", "Capture", "Job", "capture"]
 
 ENGINE = "classic"
 
 
-def capture(
-    target: Target,
-    images: Path,
-    criu: Criu,
-    *,
-    limits: CaptureLimits,
-    clock: Clock,
-    cancelled: Event | None = None,
-    owner: Owner | None = None,
-    frozen: Callable[[], None] = lambda: None,
-) -> Capture:
-    """A complete image in the folder `images`. Raises NoRoom (nothing was started), and what `dump.dump` raises."""
-    return dump(
-        target,
-        images,
-        criu,
-        limits=limits,
-        clock=clock,
-        cancelled=cancelled,
-        owner=owner,
-        frozen=frozen,
-        check_room=lambda: room.check(target, images, limits),
-    )
+def capture(job: Job) -> Capture:
+    """A complete image. Raises NoRoom (nothing was started), and what `dump.dump` raises."""
+    return dump(job, lambda: room.check(job.target, job.images, job.limits))

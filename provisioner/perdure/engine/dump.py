@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
@@ -48,45 +48,38 @@ class Capture:
     criu_version: str
 
 
-def dump(
-    target: Target,
-    images: Path,
-    criu: Criu,
-    *,
-    limits: CaptureLimits,
-    clock: Clock,
-    cancelled: Event | None,
-    owner: Owner | None,
-    frozen: Callable[[], None],
-    check_room: Callable[[], None],
-    blindfold: Blindfold | None = None,
-) -> Capture:
-    """Writes an image of the kernel's tree into the folder `images` (made here, or empty), and lets the kernel go on. `owner`:
-    whose kernel it is; None: whoever its process is now. `frozen` is called when the kernel has stood still for some time.
+@dataclass(frozen=True)
+class Job:
+    """What is to be captured, and how."""
+
+    target: Target
+    images: Path
+    """The folder for the image: made by the capture, or empty."""
+    criu: Criu
+    clock: Clock
+    limits: CaptureLimits = field(default_factory=CaptureLimits)
+    owner: Owner | None = None
+    """Whose kernel it is; None: whoever its process is now."""
+    cancelled: Event | None = None
+    frozen: Callable[[], None] = lambda: None
+    """Called when the kernel has stood still for some time."""
+
+
+def dump(job: Job, check_room: Callable[[], None], blindfold: Blindfold | None = None) -> Capture:
+    """Writes an image of the kernel's tree, and lets the kernel go on.
 
     Raises what `check_room` raises (nothing was started), KernelGone (it ended by itself), SnapshotFailed (the kernel goes on,
     the folder is gone).
     """
-    with Sequence(clock, cancelled) as sequence:
+    with Sequence(job.clock, job.cancelled) as sequence:
         try:
-            return _dump(target, images, criu, limits, clock, cancelled, sequence, owner, frozen, check_room, blindfold)
+            return _dump(job, sequence, check_room, blindfold)
         except Cancelled as error:
             raise SnapshotFailed("The snapshot was cancelled.", detail=f"before step {error}") from error
 
 
-def _dump(
-    target: Target,
-    images: Path,
-    criu: Criu,
-    limits: CaptureLimits,
-    clock: Clock,
-    cancelled: Event | None,
-    sequence: Sequence,
-    owner: Owner | None,
-    frozen: Callable[[], None],
-    check_room: Callable[[], None],
-    blindfold: Blindfold | None,
-) -> Capture:
+def _dump(job: Job, sequence: Sequence, check_room: Callable[[], None], blindfold: Blindfold | None) -> Capture:
+    target, images, clock, limits = job.target, job.images, job.clock, job.limits
     with sequence.step("check"):
         if not tree.alive(target.kernel_pid):
             raise KernelGone("The kernel has ended.", hint="There is nothing to snapshot.")
@@ -110,20 +103,20 @@ def _dump(
             frozen_at = clock.monotonic()
         elif name == "post-dump":
             begun = clock.monotonic()
-            captured = files.capture_beside(target, images, limits, owner)
+            captured = files.capture_beside(target, images, limits, job.owner)
             remaps.save(target, images, limits)
-            frozen()
+            job.frozen()
             if blindfold is not None:
-                blindfold.arm()
+                blindfold.arm(images)
             copied_s = clock.monotonic() - begun
 
     folder = os.open(images, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with sequence.step("dump"):
-            sequence.undo("dump", lambda: _mended(target, before, clock))
-            with Worker(criu, target.shim_pid, [folder], clock, abort_s=limits.abort_s, blindfold=blindfold) as worker:
+            sequence.undo("dump", lambda: mend(target, before, clock))
+            with Worker(job.criu, target.shim_pid, [folder], clock, abort_s=limits.abort_s, blindfold=blindfold) as worker:
                 request = rpc.dump(folder, _LOG, ghost_bytes=limits.ghost_bytes, freeze_s=_FREEZE_S)
-                reply = worker.call(request, hook, deadline_s=limits.dump_s, cancelled=cancelled)
+                reply = worker.call(request, hook, deadline_s=limits.dump_s, cancelled=job.cancelled)
                 stall_s = clock.monotonic() - frozen_at
             if not reply.success:
                 raise _failed(target, log, reply.error, "")
@@ -151,7 +144,7 @@ def _dump(
         stall_s=stall_s,
         bytes_logical=size,
         warnings=tuple(warnings),
-        criu_version=criu.name,
+        criu_version=job.criu.name,
     )
 
 
@@ -161,7 +154,3 @@ def _failed(target: Target, log: Path, error: str, stderr: str, why: str = "") -
         return KernelGone("The kernel ended while it was being saved.", detail=detail)
     sentence = explain.sentence(log, error or f"CRIU failed: {why or 'it gave no reason'}.", target)
     return SnapshotFailed(f"The kernel could not be saved. {sentence}", hint=_OBSTACLE_HINT, detail=detail)
-
-
-def _mended(target: Target, before: Before, clock: Clock) -> None:
-    mend(target, before, clock)

@@ -23,6 +23,8 @@ _PRESENT, _PARENT = 4, 1
 """pagemap.proto: the run's bytes are in this image's pages file; in a parent image."""
 _LINKED, _GHOST = 0, 1
 """remap-file-path.proto: what became of a file that has no name: kept under another one, or in the image."""
+_TASK, _SUBREAPER = 3, 18
+"""core.proto: the field of what all threads share, and in it PR_SET_CHILD_SUBREAPER."""
 _HIGHEST_PID = 1 << 22
 """Linux's limit; an image has -1 for the group and session of a zombie."""
 _PROT_EXEC = 4
@@ -131,6 +133,17 @@ def processes(images: Path) -> list[ImageProcess]:
         )
         for entry in entries
     ]
+
+
+def subreapers(images: Path) -> list[int]:
+    """Processes that become the parents of their descendants' orphans. Raises Corrupt."""
+    found = []
+    for process in processes(images):
+        path = images / f"core-{process.pid}.img"
+        task = imagefile.read_entries(path)[1][0].message(_TASK) if path.exists() else None
+        if task is not None and task.number(_SUBREAPER):
+            found.append(process.pid)
+    return found
 
 
 def taken_pids(images: Path) -> set[int]:

@@ -12,27 +12,22 @@ until the shadows are gone. Where that could get tight, `obstacle` says so, and 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Event
 from types import TracebackType
 
-from perdure.domain.clock import Clock
-from perdure.domain.errors import NoRoom, NotLive, SnapshotFailed
-from perdure.domain.ids import Owner
+from perdure.domain.errors import NoRoom, NotLive
 from perdure.domain.target import Target
 
 from . import blindfold, merging, pagemap, room, shadows, tree
 from .blindfold import Blindfold, Report
-from .criu import Criu
-from .dump import Capture, dump
+from .dump import Capture, Job, dump
 from .limits import CaptureLimits
 from .merging import MergedPages
 from .shadows import Shadows
-
-__all__ = ["ENGINE", "LiveCapture", "NotLive", "SnapshotFailed", "capture", "obstacle", "short_of_memory"]
 
 ENGINE = "live"
 _OVERWRITTEN = 4
@@ -78,70 +73,50 @@ def obstacle(target: Target, limits: CaptureLimits) -> str:
     return ""
 
 
-def capture(
-    target: Target,
-    images: Path,
-    criu: Criu,
-    *,
-    limits: CaptureLimits,
-    clock: Clock,
-    cancelled: Event | None = None,
-    owner: Owner | None = None,
-    frozen: Callable[[], None] = lambda: None,
-    thawed: Callable[[], None] = lambda: None,
-) -> LiveCapture:
-    """The skeleton in the folder `images`, the rest in shadows. `thawed` is called when the kernel runs again.
+def capture(job: Job) -> LiveCapture:
+    """The skeleton in the job's folder, the rest in shadows; the kernel runs again.
 
     Raises NotLive (another engine may do it; the kernel goes on, the folder is gone), and what `dump.dump` raises.
     """
-    shadows.sweep(target)
+    shadows.sweep(job.target)
     with Blindfold() as blind, ExitStack() as cleanup:
-        cleanup.callback(shadows.sweep, target)  # whatever happens now: no shadow without a keeper
-        taken = dump(
-            target,
-            images,
-            criu,
-            limits=limits,
-            clock=clock,
-            cancelled=cancelled,
-            owner=owner,
-            frozen=frozen,
-            check_room=lambda: room.check_skeleton(images, limits),
-            blindfold=blind,
-        )
-        thawed()
-        begun = clock.monotonic()
-        kept = _keep(target, blind.report(), limits, cleanup)
-        pages: dict[str, MergedPages] = {}
-        for pid, shadow in kept.pids.items():
-            name, content = _merged(images, pid, shadow, blind.report())
-            cleanup.callback(content.close)
-            pages[name] = content
-        timings = {**taken.timings, "shadows": blind.report().twins_s, "merge": clock.monotonic() - begun}
-        timings["dump"] -= blind.report().twins_s
-        size = taken.bytes_logical + sum(content.size - (images / name).stat().st_size for name, content in pages.items())
-        taken = replace(taken, timings=timings, bytes_logical=size)
-        return LiveCapture(taken, pages, kept, cleanup.pop_all())
+        cleanup.callback(shadows.sweep, job.target)  # whatever happens now: no shadow without a keeper
+        taken = dump(job, lambda: room.check_skeleton(job.images, job.limits), blind)
+        begun = job.clock.monotonic()
+        try:
+            report = blind.report()
+            kept = cleanup.enter_context(_kept(job, report))
+            pages = _pages(job.images, kept, report, cleanup)
+        except BaseException:
+            shutil.rmtree(job.images, ignore_errors=True)
+            raise
+        timings = {**taken.timings, "shadows": report.twins_s, "merge": job.clock.monotonic() - begun}
+        timings["dump"] -= report.twins_s
+        size = taken.bytes_logical + sum(content.size - (job.images / name).stat().st_size for name, content in pages.items())
+        return LiveCapture(replace(taken, timings=timings, bytes_logical=size), pages, kept, cleanup.pop_all())
 
 
-def _keep(target: Target, report: Report, limits: CaptureLimits, cleanup: ExitStack) -> Shadows:
-    missing = [pid for pid in report.hidden if pid not in report.twins]
-    if report.failures or missing:
-        why = "; ".join(report.failures) or f"process {missing[0]} has no shadow"
+def _kept(job: Job, report: Report) -> Shadows:
+    if why := report.defect():
         raise NotLive("The kernel could not be saved while it runs.", detail=why)
-    found = shadows.find(target)
+    found = shadows.find(job.target)
     try:
         pids = {pid: found[twin] for pid, twin in report.twins.items()}
     except KeyError as error:
         raise NotLive("A shadow of the kernel has ended at once.", detail=f"number {error} in the sandbox") from error
-    return cleanup.enter_context(Shadows(pids, limits.memory_margin_bytes // 2))
+    return Shadows(pids, job.limits.memory_margin_bytes // 2)
 
 
-def _merged(images: Path, pid: int, shadow: int, report: Report) -> tuple[str, MergedPages]:
+def _pages(images: Path, kept: Shadows, report: Report, cleanup: ExitStack) -> dict[str, MergedPages]:
+    pages: dict[str, MergedPages] = {}
     try:
-        return merging.merge(images, pid, shadow, report.hidden[pid])
+        for pid, shadow in kept.pids.items():
+            name, content = merging.merge(images, pid, shadow, report.hidden[pid])
+            cleanup.callback(content.close)
+            pages[name] = content
     except OSError as error:
         raise NotLive("The kernel's shadow could not be read.", detail=repr(error)) from error
+    return pages
 
 
 def short_of_memory() -> NoRoom:

@@ -2,7 +2,8 @@
 
 A CRIU that ends by itself puts everything back. One that was killed can't, so this looks and mends: processes that stand still
 although nobody traces them, connections left in repair mode (they would neither send nor receive), hard links that CRIU made
-beside files that had lost their name. It changes nothing on a kernel that is well.
+beside files that had lost their name, shadows whose keeper was
+killed and their companions. It changes nothing on a kernel that is well.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from perdure.domain.clock import Clock
 from perdure.domain.target import Target
 
-from . import tree
+from . import shadows, tree
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +40,14 @@ class Before:
 
     stopped: frozenset[int]
     """Processes that were stopped already (by the user's program): they stay so."""
+    pids: frozenset[int] | None = None
+    """All processes of the tree, ended ones too. None: that isn't known."""
 
     @classmethod
     def of(cls, target: Target) -> Before:
-        return cls(frozenset(process.pid for process in tree.descendants(target.kernel_pid) if process.state == "T"))
+        found = tree.descendants(target.kernel_pid)
+        stopped = frozenset(process.pid for process in found if process.state == "T")
+        return cls(stopped, frozenset(process.pid for process in found))
 
 
 def mend(target: Target, before: Before, clock: Clock) -> list[str]:
@@ -57,6 +62,10 @@ def mend(target: Target, before: Before, clock: Clock) -> list[str]:
     if repaired:
         done.append(f"took {repaired} connections out of repair mode")
     done += [f"removed {path}" for path in remove_links(target, processes)]
+    if left := shadows.sweep(target):
+        done.append(f"ended {left} shadows that nobody kept")
+    if left := shadows.reap(_companions(target, before, clock)):
+        done.append(f"reaped {left} companions of shadows")
     for entry in done:
         log.warning("mended after a failed dump: %s", entry)
     return done
@@ -133,6 +142,21 @@ def _untraced(target: Target, clock: Clock) -> list[tree.Process]:
         if all(not process.tracer or process.tracer in own for process in processes) or clock.monotonic() >= until:
             return processes
         os.sched_yield()
+
+
+def _companions(target: Target, before: Before, clock: Clock) -> list[tree.Process]:
+    """Companions of shadows whose maker was killed, once they have ended too."""
+    until = clock.monotonic() + _LET_GO_S
+    while before.pids is not None:
+        found = [
+            process
+            for process in tree.descendants(target.kernel_pid)
+            if process.pid not in before.pids and shadows.exit_signal(process.pid) == 0
+        ]
+        if all(process.state == "Z" for process in found) or clock.monotonic() >= until:
+            return found
+        os.sched_yield()
+    return []
 
 
 def _signal(pid: int, signum: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perdure.domain.errors import SnapshotFailed
+from perdure.domain.errors import NotLive
 
 from . import imagefile, pagemap
 from .blindfold import Area
@@ -84,7 +84,7 @@ def merge(images: Path, pid: int, shadow: int, hidden: Sequence[Area]) -> tuple[
     """Rewrites the pagemap of process `pid` (as in the sandbox) for what CRIU wrote and what `shadow` (a host pid) holds of
     `hidden`. Gives the pages file's name and its content, which the caller closes.
 
-    Raises SnapshotFailed when the shadow holds fewer pages than were hidden, Corrupt, OSError.
+    Raises NotLive when the shadow holds fewer pages than were hidden, Corrupt, OSError.
     """
     path = images / f"pagemap-{pid}.img"
     data = path.read_bytes()
@@ -95,7 +95,7 @@ def merge(images: Path, pid: int, shadow: int, hidden: Sequence[Area]) -> tuple[
     at = 0
     for run in runs:
         if run.address < at:
-            raise SnapshotFailed("CRIU saved pages that were hidden from it.", detail=f"process {pid}, address {run.address:#x}")
+            raise NotLive("CRIU saved pages that were hidden from it.", detail=f"process {pid}, address {run.address:#x}")
         at = run.address + run.pages * PAGE
         out += _entry(_fields((_ADDRESS, run.address), (_PAGES, run.pages), (_FLAGS, _PRESENT)))
     content = MergedPages(runs, images / name, shadow)
@@ -108,7 +108,7 @@ def _written(entries: Sequence[memoryview]) -> Iterator[_Run]:
     for raw in entries:
         address, pages, flags = run_of(raw)
         if flags != _PRESENT:
-            raise SnapshotFailed("CRIU's list of pages has entries of an unknown kind.", detail=f"flags {flags}")
+            raise NotLive("CRIU's list of pages has entries of an unknown kind.", detail=f"flags {flags}")
         yield _Run(address, pages, at)
         at += pages * PAGE
 
@@ -127,7 +127,7 @@ def _held(shadow: int, hidden: Sequence[Area]) -> Iterator[_Run]:
                     address, pages = address + step * PAGE, pages - step
             more += max(0, count - area.pages)
             if count < area.pages or more > _FRAME_PAGES:
-                raise SnapshotFailed(
+                raise NotLive(
                     "The kernel's shadow doesn't hold what was hidden from CRIU.",
                     detail=f"{area.start:#x}-{area.end:#x}: {count} pages of {area.pages}",
                 )

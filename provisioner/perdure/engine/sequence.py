@@ -22,7 +22,7 @@ class Sequence:
 
     def __init__(self, clock: Clock, cancelled: Event | None = None) -> None:
         self._clock, self._cancelled = clock, cancelled
-        self._undo: list[tuple[str, Callable[[], None]]] = []
+        self._undo: list[tuple[str, Callable[[], object]]] = []
         self._timings: dict[str, float] = {}
         self._begun = clock.monotonic()
 
@@ -49,7 +49,7 @@ class Sequence:
         finally:
             self.account(name, self._clock.monotonic() - begun)
 
-    def undo(self, name: str, action: Callable[[], None]) -> None:
+    def undo(self, name: str, action: Callable[[], object]) -> None:
         self._undo.append((name, action))
 
     def account(self, name: str, seconds: float) -> None:

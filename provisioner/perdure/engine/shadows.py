@@ -12,11 +12,13 @@ import errno
 import logging
 import os
 import signal
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
 from pathlib import Path
 from threading import Event, Thread
 
-from perdure.domain.errors import SnapshotFailed
+from perdure.domain.errors import NotLive
 from perdure.domain.target import Target
 
 from . import room, tree
@@ -29,6 +31,9 @@ _SEIZE, _EXITKILL = 0x4206, 1 << 20
 _WALL = 0x40000000
 _LOOK_S = 0.1
 """How often the memory that is left is looked at: the kernel may overwrite a gibibyte in a second."""
+_EXIT_SIGNAL = 35
+"""proc_pid_stat(5): field 38, counted after the name."""
+_REAP_S = 10.0
 _FIRST_TO_GO = "1000"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -39,7 +44,7 @@ class Shadows:
     def __init__(self, pids: Mapping[int, int], floor_bytes: int) -> None:
         """`pids`: process -> shadow; the latter is a host pid. `floor_bytes`: with less free memory than this they are given up.
 
-        Raises SnapshotFailed; no shadow is left then.
+        Raises NotLive; no shadow is left then.
         """
         self.pids = dict(pids)
         self.given_up = False
@@ -51,7 +56,7 @@ class Shadows:
         self._kept.wait()
         if self._failed:
             self.close()
-            raise SnapshotFailed("The kernel's shadow can't be kept.", detail=self._failed)
+            raise NotLive("The kernel's shadow can't be kept.", detail=self._failed)
 
     def __enter__(self) -> Shadows:
         return self
@@ -102,6 +107,30 @@ def sweep(target: Target) -> int:
     for pid in found:
         _end(pid, traced=False)
     return len(found)
+
+
+def reap(companions: Iterable[tree.Process]) -> int:
+    """Companions of shadows whose maker was killed: their parents are borrowed to wait for them (native/shadow/twin.h). Gives
+    how many are gone."""
+    count = 0
+    for one in companions:
+        if (program := _program()) is not None:
+            command = [str(program), "--reap", str(one.ppid), str(one.inner_pid)]
+            count += subprocess.run(command, stdout=subprocess.DEVNULL, env={}, timeout=_REAP_S, check=False).returncode == 0
+    return count
+
+
+def exit_signal(pid: int) -> int | None:
+    """What the process's end tells its parent (nothing, of a companion); None when there is no such process."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[_EXIT_SIGNAL])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def _program() -> Path | None:
+    found = Path(str(files("perdure") / "bin" / "perdure-shadow"))
+    return found if found.is_file() else None
 
 
 def _end(pid: int, *, traced: bool) -> None:

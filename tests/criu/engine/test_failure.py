@@ -7,15 +7,17 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from live_kernel import CLOCK, LiveKernel
+from health import HEALTH, PREPARE, goes_on, litter, tracer_of, when
+from live_kernel import LiveKernel
 from perdure.domain.errors import KernelGone, NoRoom, SnapshotFailed
 from perdure.domain.record import OpenFile
 from perdure.domain.target import Target
-from perdure.engine import classic, files, tree
+from perdure.engine import classic, files
 from perdure.engine.criu import Criu
 from perdure.engine.limits import CaptureLimits
 
@@ -60,28 +62,6 @@ OBSTACLES = {
         "System V",
     ),
 }
-PREPARE = """
-import ctypes, os, socket, subprocess, threading, time
-c = ctypes.CDLL(None)
-ticks, longest, stop = 0, 0.0, False
-def tick():
-    global ticks, longest
-    last = time.monotonic()
-    while not stop:
-        time.sleep(0.002); now = time.monotonic(); longest = max(longest, now - last); last = now; ticks += 1
-threading.Thread(target=tick, daemon=True).start()
-def away(p, space):
-    while os.readlink(f'/proc/{p.pid}/ns/{space}') == os.readlink(f'/proc/self/ns/{space}'): time.sleep(0.01)
-server = socket.create_server(('127.0.0.1', 0)); near = socket.create_connection(server.getsockname()); far, _ = server.accept()
-child = subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-"""
-HEALTH = """
-before = ticks
-near.sendall(b'ping'); assert far.recv(4) == b'ping'; far.sendall(b'pong'); assert near.recv(4) == b'pong'
-child.stdin.write(b'line\\n'); child.stdin.flush(); assert child.stdout.readline() == b'line\\n'
-while ticks == before: time.sleep(0.001)
-print('well')
-"""
 
 
 @pytest.fixture
@@ -95,13 +75,6 @@ def sockets(kernel_folder: Path) -> Iterator[dict[str, str]]:
         daemon.listen()
         log.bind(paths["log"])
         yield paths
-
-
-def litter(kernel: LiveKernel, *keep: Path) -> set[str]:
-    """Everything below the kernel's folder that a failed dump could have left, and who is in the sandbox."""
-    files = {str(path) for path in kernel.folder.rglob("*") if "link_remap" in path.name or path.name.startswith("images-")}
-    files -= {str(kept) for kept in keep}
-    return files | {f"process {process.name}" for process in tree.in_sandbox(kernel.target.shim_pid) if process.ppid == 0}
 
 
 @pytest.mark.parametrize("name", OBSTACLES)
@@ -121,27 +94,6 @@ def test_an_obstacle_is_named_and_the_kernel_goes_on(kernel: LiveKernel, sockets
     assert kernel.run(HEALTH) == "well"
 
 
-def when(condition: Callable[[], int | None], action: Callable[[int], None]) -> threading.Thread:
-    """Runs `action(CRIU's pid)` as soon as `condition` gives that pid."""
-
-    def wait() -> None:
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            pid = condition()
-            if pid:
-                action(pid)
-                return
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
-
-
-def tracer_of(pid: int) -> int | None:
-    process = tree.read(pid)
-    return process.tracer if process is not None else None
-
-
 def while_memory_is_written(kernel: LiveKernel) -> Callable[[], int | None]:
     """CRIU's pid, once a good part of the memory is in the image and before all of it is."""
     pid = kernel.target.kernel_pid
@@ -154,17 +106,6 @@ def while_memory_is_written(kernel: LiveKernel) -> Callable[[], int | None]:
 
 
 BALLAST = "ballast = bytearray(os.urandom(1 << 20) * 1024)"
-
-
-def goes_on(kernel: LiveKernel, *keep: Path) -> None:
-    """The kernel is well, there is no litter, and the next snapshot of it can be restored."""
-    assert kernel.run(HEALTH) == "well"
-    assert litter(kernel, *keep) == set()
-    snapshot = kernel.snapshot()
-    assert kernel.run(HEALTH) == "well"
-    kernel.kill()
-    kernel.restore(snapshot)
-    assert kernel.run(HEALTH) == "well"
 
 
 def test_criu_killed_while_it_writes(kernel: LiveKernel) -> None:
@@ -233,7 +174,7 @@ def test_a_cancelled_dump_is_undone_by_criu_itself(kernel: LiveKernel) -> None:
     canceller = when(while_memory_is_written(kernel), lambda _: cancelled.set())
     images = kernel.folder / "images-x"
     with pytest.raises(SnapshotFailed) as caught:
-        classic.capture(kernel.target, images, kernel.criu, limits=CaptureLimits(), clock=CLOCK, cancelled=cancelled)
+        classic.capture(kernel.job(images, cancelled=cancelled))
     canceller.join()
     assert "killed" not in caught.value.sentence
     kernel.run("del ballast")
@@ -244,7 +185,7 @@ def test_a_kernel_that_has_ended_is_reported_as_gone(kernel: LiveKernel) -> None
     target = kernel.target
     kernel.kill()
     with pytest.raises(KernelGone):
-        classic.capture(target, kernel.folder / "images-x", kernel.criu, limits=CaptureLimits(), clock=CLOCK)
+        classic.capture(replace(kernel.job(kernel.folder / "images-x"), target=target))
 
 
 def test_no_room_is_said_before_anything_starts(kernel: LiveKernel) -> None:

@@ -179,7 +179,7 @@ def test_the_agent_dies_in_the_middle_of_a_dump(kernel: LiveKernel) -> None:
         "from perdure.domain.target import Target\nfrom perdure.engine import classic, criu\n"
         "from perdure.engine.limits import CaptureLimits\n"
         f"target, images = {target!r}, Path({str(kernel.folder / 'images-x')!r})\n"
-        "classic.capture(target, images, criu.find(), limits=CaptureLimits(), clock=time)\n"
+        "classic.capture(classic.Job(target, images, criu.find(), time))\n"
     )
     for _ in range(3):
         agent = subprocess.Popen([sys.executable, "-c", program])
