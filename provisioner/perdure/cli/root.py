@@ -15,6 +15,7 @@ _VERBS = {
     "verify": ("verify", "VerifyApp", "check that what is stored is whole; works without an agent"),
     "collect": ("collect", "CollectApp", "remove older snapshots and what nobody needs; works without an agent"),
     "du": ("du", "DuApp", "what snapshots hold and take; works without an agent"),
+    "key": ("key", "KeyApp", "key new, key rotate: keys of encrypted repositories"),
     "engine": ("engine", "EngineApp", "engine install: get a CRIU that works here"),
     "kernelspec": ("kernelspec", "KernelspecApp", "kernelspec install, kernelspec protect: choose what runs under Perdure"),
     "agent": ("agent", "AgentApp", "run this host's agent (root)"),
