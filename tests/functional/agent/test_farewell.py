@@ -55,6 +55,7 @@ def test_unsaved_work_is_saved_and_the_kernel_goes_on(agent: Workplace) -> None:
 
 def test_a_cell_that_runs_is_saved_where_it_is(agent: Workplace) -> None:
     live = ready(agent)
+    # Busy for six seconds, whatever the machine does: the agent ends in the middle of it.
     cell = live.begin("import time\nfor step in range(60): time.sleep(0.1)\nprint(step)")
     live.until(lambda status: status.busy)
     assert agent.end_agent() == 0

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from perdure.store import pack, waste
 
 from tests.unit.store.bench import Bench
 
@@ -14,6 +15,14 @@ from tests.unit.store.bench import Bench
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
+
+
+@pytest.fixture
+def small_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So small that a few blocks fill one, and that rewriting one is always worth it."""
+    monkeypatch.setattr(pack, "FULL", 100_000)
+    monkeypatch.setattr(waste, "SMALL", 0)
+    monkeypatch.setattr(waste, "SAVED_FLOOR", 0)
 
 
 @pytest.fixture
