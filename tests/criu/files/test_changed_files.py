@@ -323,18 +323,13 @@ def test_preflight_names_what_is_missing(kernel: LiveKernel) -> None:
 def test_a_full_disk_harms_nothing(kernel: LiveKernel, tmp_path: Path) -> None:
     """B2: the copies beside the image don't fit; the kernel goes on and the next snapshot is good."""
     kernel.run("import os; x = 1; f = open('data', 'wb'); f.write(os.urandom(90_000_000)); f.flush()")
+    limits = CaptureLimits(file_bytes=1 << 30, disk_margin_bytes=0, memory_margin_bytes=0)
     images = tmp_path / "small"
     images.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "perdure-test", str(images)], check=True)
     try:
         with pytest.raises(NoRoom):
-            capture(
-                kernel.target,
-                images / "images",
-                kernel.criu,
-                limits=CaptureLimits(file_bytes=1 << 30, disk_margin_bytes=0, memory_margin_bytes=0),
-                clock=CLOCK,
-            )
+            capture(kernel.job(images / "images", limits=limits))
         assert not (images / "images").exists()
     finally:
         subprocess.run(["umount", str(images)], check=True)
