@@ -23,6 +23,7 @@ from perdure.domain.errors import NoRoom, NotLive
 from perdure.domain.target import Target
 
 from . import blindfold, merging, pagemap, room, shadows, tree
+from . import images as image
 from .blindfold import Blindfold, Report
 from .dump import Capture, Job, dump
 from .limits import CaptureLimits
@@ -92,7 +93,8 @@ def capture(job: Job) -> LiveCapture:
             raise
         timings = {**taken.timings, "shadows": report.twins_s, "merge": job.clock.monotonic() - begun}
         timings["dump"] -= report.twins_s
-        size = taken.bytes_logical + sum(content.size - (job.images / name).stat().st_size for name, content in pages.items())
+        elsewhere = sum(content.size - (job.images / name).stat().st_size for name, content in pages.items())
+        size = image.logical_bytes(job.images) + elsewhere
         return LiveCapture(replace(taken, timings=timings, bytes_logical=size), pages, kept, cleanup.pop_all())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -47,3 +48,9 @@ def still_a_kernel(kernel: LiveKernel) -> None:
     assert kernel.client.get_stdin_msg(timeout=20)["msg_type"] == "input_request"
     kernel.client.input("ab")
     assert kernel.finish(cell) == "abab"
+
+
+@pytest.fixture(autouse=True)
+def live(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cases are saved as the agent saves kernels where it can. PERDURE_TEST_ENGINE=classic runs them with the other engine."""
+    monkeypatch.setenv("PERDURE_TEST_ENGINE", os.environ.get("PERDURE_TEST_ENGINE", "live"))
