@@ -118,6 +118,12 @@ class Page:
             if message["msg_type"] == "input_request":
                 self.send("stdin", "input_reply", {"value": self.inputs.pop(0)}, parent=message["header"])
 
+    async def reconnect(self) -> Page:
+        """As JupyterLab does when a kernel was restarted. The server answers when all channels reach the new one; on a connection
+        that was there before, the channel of outputs may be back later than the one of requests."""
+        await self.close()
+        return await self.connect()
+
     @property
     def statuses(self) -> set[str]:
         """What the kernel and the server said about its state, as far as a page can see."""
