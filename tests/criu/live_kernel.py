@@ -74,7 +74,9 @@ def write_pages(images: Path, capture: live.LiveCapture) -> None:
         merged = images / f"{name}.merged"
         with merged.open("wb") as out:
             for at in range(0, pages.size, 4 << 20):
-                out.write(pages.read(at, min(4 << 20, pages.size - at)))
+                piece = bytearray(min(4 << 20, pages.size - at))
+                pages.readinto(at, memoryview(piece))
+                out.write(piece)
         merged.replace(images / name)
 
 

@@ -37,7 +37,7 @@ class _Run:
 
 
 class MergedPages:
-    """The content of one pages file. `read` may be called from several threads, until `close`."""
+    """The content of one pages file. `readinto` may be called from several threads, until `close`."""
 
     def __init__(self, runs: Sequence[_Run], written: Path, shadow: int) -> None:
         """Raises OSError."""
@@ -61,23 +61,21 @@ class MergedPages:
         os.close(self._shadow)
         os.close(self._written)
 
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly so many. Raises OSError, also when the shadow is gone."""
-        buffer = bytearray(length)
-        view, done = memoryview(buffer), 0
+    def readinto(self, offset: int, buffer: memoryview) -> None:
+        """Fills all of `buffer`. Raises OSError, also when the shadow is gone."""
+        done = 0
         at = bisect_right(self._begins, offset) - 1
-        while done < length:
+        while done < len(buffer):
             end = self._begins[at + 1] if at + 1 < len(self._begins) else self.size
-            step = min(length - done, end - offset)
+            step = min(len(buffer) - done, end - offset)
             source = self._sources[at]
             within = offset - self._begins[at]
             fd, where = (self._shadow, source + within) if source >= 0 else (self._written, -1 - source + within)
-            if step <= 0 or os.preadv(fd, [view[done : done + step]], where) != step:
+            if step <= 0 or os.preadv(fd, [buffer[done : done + step]], where) != step:
                 raise OSError(f"{step} bytes at {where:#x} can't be read any more")
             done += step
             offset += step
             at += 1
-        return bytes(buffer)
 
 
 def merge(images: Path, pid: int, shadow: int, hidden: Sequence[Area]) -> tuple[str, MergedPages]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,12 @@ from .blocks import BLOCK, NO_NAME, ZEROS, Block, encode, name_of
 from .manifest import LARGEST_FILE, MOST_FILES
 from .names import clash, unsafe_file_name
 
-BATCH = 4 << 20
-"""Bytes that one thread reads at a time; a few of these are in memory."""
+BATCH = 1 << 20
+"""Bytes that one thread reads at a time, always into the same memory: copies, and pages that are new to the process, would cost
+more than the reading and the hashing. Longer reads would no longer stay in the processor's cache until they are hashed."""
+_LOOK = 64
+"""So many zeros at the beginning of a piece, and it is worth a look whether all of it is zero."""
+_own = threading.local()
 
 
 class Content(Protocol):
@@ -32,8 +37,8 @@ class Content(Protocol):
         """Bytes."""
         ...
 
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly so many. Raises OSError."""
+    def readinto(self, offset: int, buffer: memoryview) -> None:
+        """Fills all of `buffer`. Raises OSError."""
         ...
 
 
@@ -117,8 +122,8 @@ def batches(source: Measured) -> Iterator[Batch]:
 
 def read(batch: Batch, known: Known, cancelled: Event | None) -> list[Piece]:
     """Read, name and compress. Raises StoreFailed, SnapshotFailed when cancelled."""
-    data = _bytes(batch)
-    if data is None:
+    data = _buffer()[: batch.length]
+    if not _fill(data, batch):
         return [Piece(batch.length, NO_NAME, None)]
     found: list[Piece] = []
     at = 0
@@ -127,12 +132,25 @@ def read(batch: Batch, known: Known, cancelled: Event | None) -> list[Piece]:
             raise called_off()
         plain = data[at : at + length]
         at += length
-        if plain == (ZEROS if length == BLOCK else ZEROS[:length]):
+        if _zero(plain):
             found.append(Piece(length, NO_NAME, None))
             continue
         name = name_of(plain)
-        found.append(Piece(length, name, None if name in known else encode(name, plain)))
+        found.append(Piece(length, name, None if name in known else encode(name, bytes(plain))))
     return found
+
+
+def _buffer() -> memoryview:
+    """The calling thread's own."""
+    buffer: memoryview | None = getattr(_own, "buffer", None)
+    if buffer is None:
+        buffer = _own.buffer = memoryview(bytearray(BATCH))
+    return buffer
+
+
+def _zero(plain: memoryview) -> bool:
+    """Python compares views number by number, so only their beginnings are compared as such."""
+    return plain[:_LOOK] == ZEROS[: min(_LOOK, len(plain))] and bytes(plain) == ZEROS[: len(plain)]
 
 
 def called_off() -> SnapshotFailed:
@@ -173,27 +191,28 @@ def _fixed(length: int) -> Iterator[int]:
         length -= BLOCK
 
 
-def _bytes(batch: Batch) -> bytes | None:
-    """The batch's bytes; None where the file has a hole all along."""
+def _fill(data: memoryview, batch: Batch) -> bool:
+    """The batch's bytes; False where the file has a hole all along."""
     file = batch.source.file
     try:
         if not isinstance(file.source, Path):
-            return file.source.read(batch.offset, batch.length)
+            file.source.readinto(batch.offset, data)
+            return True
         fd = os.open(file.source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             found = os.fstat(fd)
             if (found.st_dev, found.st_ino, found.st_size) != batch.source.identity:
                 raise _changed(file)
             if _hole(fd, batch):
-                return None
-            data = os.pread(fd, batch.length, batch.offset)
+                return False
+            count = os.preadv(fd, [data], batch.offset)
         finally:
             os.close(fd)
     except OSError as error:
         raise _unreadable(file, error) from error
-    if len(data) != batch.length:
+    if count != batch.length:
         raise _changed(file)
-    return data
+    return True
 
 
 def _hole(fd: int, batch: Batch) -> bool:

@@ -34,7 +34,7 @@ child = subprocess.Popen(["sleep", "1000"])
 def _read_until_it_fails(alive: live.LiveCapture) -> None:
     while True:
         for pages in alive.pages.values():
-            pages.read(0, pages.size)
+            pages.readinto(0, memoryview(bytearray(pages.size)))
 
 
 def test_the_instant_comes_back_although_all_was_overwritten(kernel: LiveKernel) -> None:
