@@ -1,20 +1,26 @@
-"""What is in `format-1/`, a repository that the first release wrote. `python -m tests.golden.format_1` has made it, once.
+"""What is in `format-1/` and `format-1-sealed/`, repositories that the first release wrote, in plain and encrypted.
 
-It is never made again: a reader of any later release must read exactly these bytes. A new format gets a folder of its own.
+`python -m tests.golden.format_1` has made them, once. They are never made again: a reader of any later release must read exactly
+these bytes. A new format gets folders of its own.
 """
 
 from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from perdure.domain.ids import KernelId
+from perdure.store.keys import Key, Keys
+from perdure.store.local import LocalBackend
 from perdure.store.repository import Repository, SourceFile
 
 FOLDER = Path(__file__).parent / "format-1"
+SEALED = Path(__file__).parent / "format-1-sealed"
+OLD, NEW = Key(bytes(range(32))), Key(bytes(range(32, 64)))
+"""The first generation in `SEALED` was written with `OLD`, the second with `NEW`."""
 KERNEL = KernelId("5f0f9e1c-2a55-4a3b-9a57-6f4c1b0f9d11")
 
 
@@ -44,20 +50,26 @@ def cuts(name: str, data: bytes) -> Sequence[int] | None:
     return [0, *range(len(data) - len(_ARRAY), len(data), 8)] if name == "pages-1.img" else None
 
 
-def _make() -> None:
-    repository = Repository.open(FOLDER.as_uri())
-    with tempfile.TemporaryDirectory() as folder:
-        for files in FILES:
-            sources = []
-            for number, (name, data) in enumerate(files.items()):
-                path = Path(folder) / str(number)
-                path.write_bytes(data)
-                sources.append(SourceFile(name, path, MODES.get(name, 0o600), cuts(name, data)))
-            repository.publish(KERNEL, sources, lambda _: RECORD)
-    (FOLDER / ".lock").unlink()
+def _make(folder: Path, *keys: Keys | None) -> None:
+    """A generation with each of the `keys`."""
+    folder.mkdir()
+    for files, key in zip(FILES, keys, strict=True):
+        repository = Repository.on(LocalBackend(folder), keys=key)
+        with tempfile.TemporaryDirectory() as sources:
+            repository.publish(KERNEL, list(_sources(Path(sources), files)), lambda _: RECORD)
+    (folder / ".lock").unlink()
+
+
+def _sources(folder: Path, files: dict[str, bytes]) -> Iterator[SourceFile]:
+    for number, (name, data) in enumerate(files.items()):
+        path = folder / str(number)
+        path.write_bytes(data)
+        yield SourceFile(name, path, MODES.get(name, 0o600), cuts(name, data))
 
 
 if __name__ == "__main__":
-    if FOLDER.exists():
-        raise SystemExit(f"{FOLDER} is there and stays as it is")
-    _make()
+    for made, keys in ((FOLDER, (None, None)), (SEALED, (Keys((OLD,)), Keys((NEW, OLD))))):
+        if made.exists():
+            print(f"{made} is there and stays as it is")
+        else:
+            _make(made, *keys)

@@ -6,25 +6,46 @@ import json
 import shutil
 import stat
 import struct
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 from blake3 import blake3
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from perdure.cli import main
+from perdure.domain.errors import WrongKey
 from perdure.domain.ids import Generation
+from perdure.store.keys import Key, Keys
+from perdure.store.local import LocalBackend
 from perdure.store.repository import Repository, SourceFile
 
-from tests.golden.format_1 import FILES, FOLDER, KERNEL, MODES, RECORD, cuts
+from tests.golden.format_1 import FILES, FOLDER, KERNEL, MODES, NEW, OLD, RECORD, SEALED, cuts
 
 
-@pytest.fixture
-def golden(tmp_path: Path) -> Path:
-    """A copy, since reading may leave marks."""
-    return Path(shutil.copytree(FOLDER, tmp_path / "format-1"))
+@dataclass(frozen=True)
+class Golden:
+    """A copy of one of the two, since reading may leave marks, and what opens it."""
+
+    folder: Path
+    keys: Keys | None
+
+    def open(self, *, create: bool = False) -> Repository:
+        return Repository.on(LocalBackend(self.folder), create=create, keys=self.keys)
+
+    def bytes(self) -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
 
 
-def test_it_is_read(golden: Path, tmp_path: Path) -> None:
-    repository = Repository.open(golden.as_uri(), create=False)
+@pytest.fixture(params=[(FOLDER, None), (SEALED, Keys((NEW, OLD)))], ids=["plain", "sealed"])
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
+    folder, keys = request.param
+    return Golden(Path(shutil.copytree(folder, tmp_path / "golden")), keys)
+
+
+def test_it_is_read(golden: Golden, tmp_path: Path) -> None:
+    repository = golden.open()
     assert repository.kernels() == [KERNEL]
     assert repository.generations(KERNEL) == [1, 2]
     for number, files in enumerate(FILES, 1):
@@ -39,16 +60,62 @@ def test_it_is_read(golden: Path, tmp_path: Path) -> None:
     assert report.unreferenced_packs == 0
 
 
-def test_it_goes_on(golden: Path, tmp_path: Path) -> None:
+def test_it_goes_on(golden: Golden, tmp_path: Path) -> None:
     """A new generation on top finds the old blocks again."""
     data = FILES[1]["pages-1.img"]
     path = tmp_path / "pages"
     path.write_bytes(data)
-    repository = Repository.open(golden.as_uri())
+    repository = golden.open(create=True)
     manifest = repository.publish(KERNEL, [SourceFile("pages-1.img", path, 0o600, cuts("pages-1.img", data))], lambda _: {})
     assert manifest.generation == 3
     assert manifest.bytes_added < 500
     assert repository.verify().ok
+    repository.collect(KERNEL, gone=[Generation(1), Generation(2)], now=2e9, grace_s=0)
+    repository.collect(KERNEL, now=2e9, grace_s=0)
+    repository.fetch(KERNEL, Generation(3), tmp_path / "into")
+    assert (tmp_path / "into" / "pages-1.img").read_bytes() == data
+
+
+def test_the_verbs_that_need_no_agent(
+    golden: Golden, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They say what is there, and change no byte of it."""
+    if golden.keys is not None:
+        file = tmp_path / "keys"
+        file.touch(0o600)
+        file.write_text("".join(f"{key.text}\n" for key in golden.keys.all))
+        monkeypatch.setenv("PERDURE_KEY_FILE", str(file))
+    before = golden.bytes()
+
+    def ask(verb: str, *argv: str) -> dict[str, Any]:
+        assert main([verb, *argv, "--repository", str(golden.folder)]) == 0
+        assert capsys.readouterr().out
+        assert main([verb, "--json", *argv, "--repository", str(golden.folder)]) == 0
+        return dict(json.loads(capsys.readouterr().out))
+
+    assert [len(one["generations"]) for one in ask("list")["kernels"]] == [2]
+    assert [one["created"] for one in ask("show", KERNEL)["generations"]] == [RECORD["created"]] * 2
+    assert [one["generation"] for one in ask("du")["kernels"][0]["generations"]] == [1, 2]
+    assert [one["ok"] for one in ask("verify", "--data")["generations"]] == [True, True]
+    [would] = ask("collect", "--dry-run", "--keep-last", "1", "--now")["kernels"]
+    assert (would["retired"], would["problem"]) == ([1], "")
+    assert golden.bytes() == before
+
+
+@pytest.mark.parametrize("given", [(NEW,), (OLD,), ()], ids=["new", "old", "none"])
+def test_a_key_is_missing(given: tuple[Key, ...], tmp_path: Path) -> None:
+    """The new key reads the second generation, the old one nothing: `repository` and head are the new one's."""
+    backend = LocalBackend(Path(shutil.copytree(SEALED, tmp_path / "golden")))
+    if given != (NEW,):
+        with pytest.raises(WrongKey):
+            Repository.on(backend, create=False, keys=Keys(given) if given else None)
+        return
+    repository = Repository.on(backend, create=False, keys=Keys(given))
+    repository.fetch(KERNEL, Generation(2), tmp_path / "into")
+    assert (tmp_path / "into" / "files" / "3").read_bytes() == FILES[1]["files/3"]
+    with pytest.raises(WrongKey):
+        repository.fetch(KERNEL, Generation(1), tmp_path / "first")
+    assert not (tmp_path / "first").exists()
 
 
 def test_the_bytes_are_what_format_md_says() -> None:
@@ -94,3 +161,38 @@ def test_the_bytes_are_what_format_md_says() -> None:
             assert len(piece) == length
             content += piece
     assert content == FILES[0]["pages-1.img"]
+
+
+def test_the_sealed_bytes_are_what_format_md_says() -> None:
+    """Opened by hand, from the page alone, and then no different from an object in plain."""
+
+    def derived(context: str, material: bytes, size: int = 32) -> bytes:
+        return blake3(material, derive_key_context=context).digest(size)
+
+    secrets = {derived("perdure 2026-12 key id", secret, 16): secret for secret in (bytes(range(32)), bytes(range(32, 64)))}
+
+    def opened(name: str, repository: str) -> bytes:
+        whole = (SEALED / name).read_bytes()
+        assert whole[:16] == b"PERDURE\nSEAL\1\0\0\0"
+        assert whole[32:40] == bytes(8)
+        assert (int.from_bytes(whole[40:48], "little"), whole[48:80]) == (len(whole) - 96, blake3(whole[96:]).digest())
+        salt, sealed = whole[96:128], whole[128:]
+        cipher = AESGCM(derived("perdure 2026-12 object key", secrets[whole[16:32]] + salt))
+        bound = whole[:48] + salt + repository.encode() + b"\0" + name.encode()
+        chunks = [sealed[at : at + 65536 + 16] for at in range(0, len(sealed), 65536 + 16)]
+        return b"".join(
+            cipher.decrypt(number.to_bytes(11, "big") + bytes([number == len(chunks) - 1]), chunk, bound)
+            for number, chunk in enumerate(chunks)
+        )
+
+    id = json.loads(opened("repository", "")[96:])["id"]
+    names = sorted(str(path.relative_to(SEALED)) for path in SEALED.rglob("*") if path.is_file())
+    assert len(names) == 8
+    kinds = [b"HEAD", b"INDX", b"INDX", b"MANI", b"MANI", b"PACK", b"PACK", b"REPO"]
+    for name, kind in zip(names, kinds, strict=True):
+        content = opened(name, "" if name == "repository" else id)
+        assert content[:12] == b"PERDURE\n" + kind
+        assert content[16:32] == bytes(16)
+        assert content[48:80] == blake3(content[96:]).digest()
+    head = json.loads(opened(names[0], id)[96:])
+    assert [claim.partition("-")[0] for claim in head["generations"]] == ["1", "2"]

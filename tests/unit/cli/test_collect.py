@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -140,17 +139,3 @@ def test_the_environment_alone_does_not_mean_offline(
     monkeypatch.setenv("PERDURE_AGENT", f"unix://{tmp_path}/nobody.sock")
     assert main(["list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kernels"] == []
-
-
-def test_the_first_releases_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    golden = Path(shutil.copytree(format_1.FOLDER, tmp_path / "golden"))
-    status, said = ask(capsys, "du", golden)
-    assert status == 0
-    assert [one["generation"] for one in said["kernels"][0]["generations"]] == [1, 2]
-    status, said = ask(capsys, "show", golden, format_1.KERNEL)
-    assert (status, [one["created"] for one in said["generations"]]) == (0, ["2026-12-01T00:00:00Z"] * 2)
-    assert ask(capsys, "list", golden)[0] == 0
-    status, said = ask(capsys, "collect", golden, "--keep-last", "1", "--now")
-    assert status == 0
-    assert said["kernels"][0]["retired"] == [1]
-    assert main(["verify", "--data", "--repository", str(golden)]) == 0
