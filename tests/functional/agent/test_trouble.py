@@ -147,7 +147,8 @@ def test_ended_in_the_middle_of_a_restore(agent: Workplace, kernel: LiveKernel, 
     begun = time.monotonic()
     assert agent.ask(lambda client: client.kill(kernel.id)).phase is Phase.DEAD
     assert time.monotonic() - begun < 30
-    assert isinstance(restore.exception(1), KernelGone)
+    ended = restore.exception(1)  # none: it was back in the moment before the kill arrived
+    assert isinstance(ended, KernelGone) or (ended is None and step == "proving")
     _nothing_left(agent, kernel)
     fresh = agent.request(kernel_id=kernel.id)
     assert agent.ask(lambda client: client.start(fresh)).phase is Phase.RUNNING
